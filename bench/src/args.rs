@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::cell::{Distribution, KEYS_MAX, KeyKind, Mode};
 use crate::contestants::{self, Entry};
 use crate::measure::Until;
 use crate::servers::Suite;
+use crate::workload::{Distribution, KEYS_MAX, KeyKind, Mode};
 
 /// Keyed rate limiters side by side.
 ///
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     /// Four nodes on one redis-server: exact, lease, sync, and without the store.
     Fleet(Fleet),
     /// The fair queue beside tokio's channel, and the admission queue beside its semaphore.
-    Fair(Fair),
+    Queues(QueueArgs),
     /// What limits and queues add to a request of an axum server.
     Layer(Layer),
     /// All comparisons on a small scale, to see that they still work. The figures mean nothing.
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     FloodChild(FloodChild),
     #[command(hide = true)]
-    Floor(Floor),
+    Noop(Noop),
 }
 
 #[derive(Debug, Args)]
@@ -134,7 +134,7 @@ pub(crate) struct Flood {
 
 /// How long servers are measured.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Passes {
+pub(crate) struct PassArgs {
     /// Counted seconds of each turn, after a warm-up.
     #[arg(long = "seconds", default_value = "4", value_parser = seconds)]
     pub(crate) time: Duration,
@@ -143,7 +143,7 @@ pub(crate) struct Passes {
     pub(crate) passes: u16,
 }
 
-impl Passes {
+impl PassArgs {
     /// The warm-up of each turn: as long as one that counts, at most `longest`.
     pub(crate) fn warm_up(self, longest: Duration) -> Duration {
         self.time.min(longest)
@@ -156,7 +156,7 @@ pub(crate) struct Servers {
     #[arg(value_enum, value_name = "SUITE")]
     pub(crate) suites: Vec<Suite>,
     #[command(flatten)]
-    pub(crate) passes: Passes,
+    pub(crate) passes: PassArgs,
     /// Live keys.
     #[arg(long, default_value = "1m", value_parser = live_keys)]
     pub(crate) keys: u64,
@@ -183,7 +183,7 @@ pub(crate) struct Servers {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Store {
     #[command(flatten)]
-    pub(crate) passes: Passes,
+    pub(crate) passes: PassArgs,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -195,11 +195,11 @@ pub(crate) struct Fleet {
     #[arg(long, default_value = "10k", value_parser = operations)]
     pub(crate) limit: usize,
     #[command(flatten)]
-    pub(crate) passes: Passes,
+    pub(crate) passes: PassArgs,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Fair {
+pub(crate) struct QueueArgs {
     /// Flows of the items.
     #[arg(long, default_value = "10k", value_parser = flows)]
     pub(crate) flows: usize,
@@ -248,17 +248,17 @@ impl Flooded {
     }
 }
 
-/// A floor server of `servers`.
+/// A no-op server of `servers`.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Floor {
+pub(crate) struct Noop {
     #[arg(value_enum)]
-    pub(crate) protocol: FloorProtocol,
+    pub(crate) protocol: NoopProtocol,
     pub(crate) port: u16,
 }
 
-/// Protocol of a floor.
+/// Protocol of a no-op server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum FloorProtocol {
+pub(crate) enum NoopProtocol {
     Http,
     Resp,
     Rls,
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn lists_and_counts_are_read() {
         let line = "tollgate-bench compare --keys 1,10k,2m --dist zipf --kind u64 --threads 2 \
-                    --mode refuse --only governor,floor --passes 3 --ops 5k --json";
+                    --mode refuse --only governor,noop --passes 3 --ops 5k --json";
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Compare(options) = cli.command else {
             unreachable!("`{line}` is `compare`")
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(options.kinds, [KeyKind::U64]);
         assert_eq!(options.modes, [Mode::Refuse]);
         let names: Vec<_> = options.only.iter().map(|entry| entry.name).collect();
-        assert_eq!(names, ["governor", "floor"]);
+        assert_eq!(names, ["governor", "noop"]);
         assert_eq!(options.repeats.until(), Until::Checks(5_000));
         assert!(cli.json);
     }
@@ -354,7 +354,7 @@ mod tests {
             ("compare --only me", "not one of governor"),
             ("servers --seconds inf", "not between 0.1 and 600"),
             ("servers --keys 2m", "not between 1 and 1000000"),
-            ("servers doors", "invalid value"),
+            ("servers sockets", "invalid value"),
             ("race", "unrecognized subcommand"),
         ] {
             let words = format!("tollgate-bench {line}");

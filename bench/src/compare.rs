@@ -1,21 +1,21 @@
-//! The time of one check, cell by cell.
+//! The time of one check, workload by workload.
 //!
 //! # Method
 //!
-//! In each cell every contestant is built, warmed up with all keys, and then takes its turns, interleaved with the others.
+//! In each workload every contestant is built, warmed up with all keys, and then takes its turns, interleaved with the others.
 //! Reported is the median over the passes. With too many keys the contestants do not fit into memory beside each other. Then
 //! each takes all its turns before the next is built; the output notes it, because a busy minute then falls on one of them.
 
 use std::io;
 
 use crate::args::Compare;
-use crate::cell::{Cell, Distribution};
 use crate::contestants::{ALL, BASELINE};
 use crate::figures::{Figures, ratio};
-use crate::measure::{CellResult, Until, measure};
+use crate::measure::{Until, WorkloadResult, measure};
 use crate::output::{Output, Row, shown};
+use crate::workload::{Distribution, Workload};
 
-/// Compares in all cells; returns whether every contestant admitted what it should.
+/// Compares in all workloads; returns whether every contestant admitted what it should.
 pub(crate) fn run(args: &Compare, out: &mut Output<'_>) -> io::Result<bool> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let turn = match args.repeats.until() {
@@ -28,25 +28,25 @@ pub(crate) fn run(args: &Compare, out: &mut Output<'_>) -> io::Result<bool> {
         args.repeats.passes
     ))?;
     out.line(&format!(
-        "vs {BASELINE}: how many times as fast, by the medians of the same cell"
+        "vs {BASELINE}: how many times as fast, by the medians of the same workload"
     ))?;
     let entries = match args.only.as_slice() {
         [] => ALL.iter().collect(),
         only => only.to_vec(),
     };
     let mut all_correct = true;
-    for cell in cells(args) {
-        let results = measure(&cell, &entries, args.repeats)?;
+    for workload in workloads(args) {
+        let results = measure(&workload, &entries, args.repeats)?;
         let baseline = results
             .iter()
             .find(|result| result.entry.name == BASELINE)
             .map(|result| &result.ns);
         let rows: Vec<Row> = results
             .iter()
-            .map(|result| row(&cell, result, baseline, args.repeats.passes))
+            .map(|result| row(&workload, result, baseline, args.repeats.passes))
             .collect();
-        let mut title = cell.title();
-        if !cell.is_interleaved() {
+        let mut title = workload.title();
+        if !workload.is_interleaved() {
             title += "\n  (not interleaved: too many keys to build all contestants side by side)";
         }
         out.rows(&title, &rows)?;
@@ -62,8 +62,8 @@ pub(crate) fn run(args: &Compare, out: &mut Output<'_>) -> io::Result<bool> {
 }
 
 /// Every combination of the lists. A single key has no distribution, so it is listed once.
-fn cells(args: &Compare) -> Vec<Cell> {
-    let mut cells = Vec::new();
+fn workloads(args: &Compare) -> Vec<Workload> {
+    let mut workloads = Vec::new();
     for &keys in &args.keys {
         let distributions = match keys {
             1 => &[Distribution::Uniform],
@@ -72,7 +72,7 @@ fn cells(args: &Compare) -> Vec<Cell> {
         for &distribution in distributions {
             for &kind in &args.kinds {
                 for &threads in &args.threads {
-                    cells.extend(args.modes.iter().map(|&mode| Cell {
+                    workloads.extend(args.modes.iter().map(|&mode| Workload {
                         keys,
                         distribution,
                         kind,
@@ -83,24 +83,29 @@ fn cells(args: &Compare) -> Vec<Cell> {
             }
         }
     }
-    cells
+    workloads
 }
 
-fn row(cell: &Cell, result: &CellResult, baseline: Option<&Figures>, passes: u16) -> Row {
-    let CellResult { entry, ns, .. } = result;
+fn row(
+    workload: &Workload,
+    result: &WorkloadResult,
+    baseline: Option<&Figures>,
+    passes: u16,
+) -> Row {
+    let WorkloadResult { entry, ns, .. } = result;
     let (least, most) = ns.range().unzip();
     let admitted = entry.decides.then_some(result.admitted);
     let mark = if result.is_correct() { "" } else { " !" };
     let times = baseline.and_then(|baseline| ratio(baseline, ns));
     let millions = ns
         .median()
-        .map(|median| cell.threads as f64 * 1000.0 / median);
+        .map(|median| workload.threads as f64 * 1000.0 / median);
     Row::new("compare", entry.name)
-        .json("keys", cell.keys)
-        .json("dist", cell.distribution_name())
-        .json("kind", cell.kind.name())
-        .json("threads", cell.threads)
-        .json("mode", cell.mode.name())
+        .json("keys", workload.keys)
+        .json("dist", workload.distribution_name())
+        .json("kind", workload.kind.name())
+        .json("threads", workload.threads)
+        .json("mode", workload.mode.name())
         .figure("median_ns", "median ns", ns.median(), 1)
         .figure("min_ns", "min", least, 1)
         .figure("max_ns", "max", most, 1)
@@ -124,7 +129,7 @@ fn row(cell: &Cell, result: &CellResult, baseline: Option<&Figures>, passes: u16
             "admitted_as_expected",
             entry.decides.then(|| result.is_correct()),
         )
-        .json("interleaved", cell.is_interleaved())
+        .json("interleaved", workload.is_interleaved())
 }
 
 /// The model of the processor, where the system reports it.

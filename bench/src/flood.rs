@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Flood, FloodChild, Flooded};
-use crate::cell::{Config, Mode};
 use crate::contestants::KeyedLimiter;
 use crate::contestants::governor::Governor;
 use crate::contestants::tollgate::Exact;
 use crate::keys::id;
 use crate::output::{Output, Row, short_count};
 use crate::system::{Growth, no_proc, print_result, resident, run_child};
+use crate::workload::{Config, Mode};
 
 /// Where a limiter without a cap is stopped.
 const RESIDENT_MAX: u64 = 2 << 30;

@@ -9,18 +9,18 @@
 use std::io;
 
 use crate::args::Gate;
-use crate::cell::{Cell, Distribution, KeyKind, Mode};
 use crate::contestants::Entry;
 use crate::contestants::gates::GATES;
 use crate::figures::ratio;
 use crate::measure::measure;
 use crate::output::{Output, Row};
+use crate::workload::{Distribution, KeyKind, Mode, Workload};
 
-/// Measures in all cells; returns whether everything was admitted that should be.
+/// Measures in all workloads; returns whether everything was admitted that should be.
 pub(crate) fn run(args: &Gate, out: &mut Output<'_>) -> io::Result<bool> {
     let mut all_correct = true;
     for &keys in &args.keys {
-        let cell = Cell {
+        let workload = Workload {
             keys,
             distribution: Distribution::Uniform,
             kind: KeyKind::U64,
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Gate, out: &mut Output<'_>) -> io::Result<bool> {
         let mut rows = Vec::new();
         for (limits, entries) in &GATES {
             let entries: Vec<&Entry> = entries.iter().collect();
-            let results = measure(&cell, &entries, args.repeats)?;
+            let results = measure(&workload, &entries, args.repeats)?;
             let [one_by_one, gate] = results.as_slice() else {
                 continue;
             };
@@ -48,11 +48,11 @@ pub(crate) fn run(args: &Gate, out: &mut Output<'_>) -> io::Result<bool> {
                     2,
                 )
                 .json("passes", args.repeats.passes)
-                .json("interleaved", cell.is_interleaved())
+                .json("interleaved", workload.is_interleaved())
                 .json("admitted_as_expected", is_correct);
             rows.push(row);
         }
-        let title = cell.title();
+        let title = workload.title();
         out.rows(
             &format!("{title}: ns per request, by the number of its limits"),
             &rows,

@@ -2,7 +2,7 @@
 //!
 //! Two steps, both outside the timed part:
 //!
-//! 1. A [`KeyOrder`] is drawn once per cell and thread. All contestants see the same one.
+//! 1. A [`KeyOrder`] is drawn once per workload and thread. All contestants see the same one.
 //! 2. A [`KeyBuffer`] turns the next [`BUFFER_LEN`] numbers into keys. It is small enough to stay in the cache.
 //!
 //! The buffer is why a check finds its key warm. A server has just parsed the key that it checks. If the loop fetched keys
@@ -11,7 +11,7 @@
 
 use tollgate_load::KeyPicker;
 
-use crate::cell::{Distribution, KeyKind};
+use crate::workload::{Distribution, KeyKind};
 
 /// Keys in a buffer. A multiple of the batch length; with it, text keys take 28 kB, and reading the clock twice per buffer
 /// adds about 0.1 ns to each check.
@@ -20,7 +20,7 @@ pub(crate) const BUFFER_LEN: usize = 512;
 /// Draws per thread. Longer orders are repeated from the start.
 const ORDER_LEN: usize = 1 << 22;
 
-/// Enough digits for [`crate::cell::KEYS_MAX`] keys.
+/// Enough digits for [`crate::workload::KEYS_MAX`] keys.
 const DIGITS: usize = 8;
 const PREFIX: &[u8; 5] = b"user:";
 const TEXT_LEN: usize = PREFIX.len() + DIGITS;

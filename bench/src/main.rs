@@ -7,8 +7,8 @@
 //! - [`figures`]: interleaved passes, medians and ratios. [`output`]: tables and JSON lines from one description of a row.
 //! - [`system`]: memory, processor time and cores of processes.
 //! - [`compare`], [`gate`], [`memory`], [`flood`]: keyed limiters in this process. [`contestants`] has one small file for each
-//!   limiter; [`cell`] is the work, [`keys`] draws keys before any clock runs, [`measure`] is the timed loop.
-//! - [`fair`], [`layer`]: queues and middleware in this process.
+//!   limiter; [`workload`] is the work, [`keys`] draws keys before any clock runs, [`measure`] is the timed loop.
+//! - [`queues`], [`layer`]: queues and middleware in this process.
 //! - [`servers`]: servers as processes; its cases are data.
 //! - [`store`], [`fleet`]: a real redis-server, alone and under a fleet.
 //!
@@ -19,10 +19,8 @@
 //! every contestant.
 
 mod args;
-mod cell;
 mod compare;
 mod contestants;
-mod fair;
 mod figures;
 mod fleet;
 mod flood;
@@ -32,10 +30,12 @@ mod layer;
 mod measure;
 mod memory;
 mod output;
+mod queues;
 mod quick;
 mod servers;
 mod store;
 mod system;
+mod workload;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -73,11 +73,11 @@ fn run(command: Command, out: &mut Output<'_>) -> io::Result<bool> {
         Command::Servers(args) => servers::run(&args, out),
         Command::Store(args) => store::run(&args, out),
         Command::Fleet(args) => fleet::run(&args, out),
-        Command::Fair(args) => fair::run(&args, out),
+        Command::Queues(args) => queues::run(&args, out),
         Command::Layer(args) => layer::run(&args, out),
         Command::Quick => quick::run(out),
         Command::MemoryChild(child) => memory::run_child_process(child, out.writer).map(|()| true),
         Command::FloodChild(child) => flood::run_child_process(child, out.writer).map(|()| true),
-        Command::Floor(floor) => servers::floor::run(floor).map(|()| true),
+        Command::Noop(noop) => servers::noop::run(noop).map(|()| true),
     }
 }

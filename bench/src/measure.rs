@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::args::Repeats;
-use crate::cell::{Cell, KeyKind};
 use crate::contestants::{BATCH_LEN, Entry, KeyedLimiter};
 use crate::figures::{Figures, interleave};
 use crate::keys::{BUFFER_LEN, KeyBuffer, KeyOrder};
+use crate::workload::{KeyKind, Workload};
 
 /// When a turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub(crate) struct Tally {
     pub(crate) admitted: u64,
 }
 
-/// All turns of one contestant in one cell.
-pub(crate) struct CellResult {
+/// All turns of one contestant in one workload.
+pub(crate) struct WorkloadResult {
     pub(crate) entry: &'static Entry,
     /// Nanoseconds per check.
     pub(crate) ns: Figures,
@@ -43,16 +43,16 @@ pub(crate) struct CellResult {
     pub(crate) expected: u64,
 }
 
-impl CellResult {
-    fn new(entry: &'static Entry, cell: &Cell, turns: &[Tally]) -> CellResult {
+impl WorkloadResult {
+    fn new(entry: &'static Entry, workload: &Workload, turns: &[Tally]) -> WorkloadResult {
         let ns = |turn: &Tally| turn.elapsed.as_nanos() as f64 / turn.checks.max(1) as f64;
         let checks = turns.iter().map(|turn| turn.checks).sum();
-        CellResult {
+        WorkloadResult {
             entry,
             ns: Figures::collect(turns, |turn| Some(ns(turn))),
             checks,
             admitted: turns.iter().map(|turn| turn.admitted).sum(),
-            expected: cell.admitted_expected(checks),
+            expected: workload.admitted_expected(checks),
         }
     }
 
@@ -61,21 +61,21 @@ impl CellResult {
     }
 }
 
-/// Measures all contestants in one cell.
+/// Measures all contestants in one workload.
 pub(crate) fn measure(
-    cell: &Cell,
+    workload: &Workload,
     entries: &[&'static Entry],
     repeats: Repeats,
-) -> io::Result<Vec<CellResult>> {
-    let orders = orders(cell);
+) -> io::Result<Vec<WorkloadResult>> {
+    let orders = orders(workload);
     // A turn begins further on in the order than the one before it, at the same place for all.
     let start = |pass: usize| orders[0].len() / usize::from(repeats.passes) * pass;
     let build = |entry: &&Entry| {
-        let contestant = (entry.build)(&cell.config());
-        contestant.warm_up(cell.keys, cell.kind);
+        let contestant = (entry.build)(&workload.config());
+        contestant.warm_up(workload.keys, workload.kind);
         contestant
     };
-    let together = if cell.is_interleaved() {
+    let together = if workload.is_interleaved() {
         entries.len()
     } else {
         1
@@ -84,27 +84,27 @@ pub(crate) fn measure(
     for group in entries.chunks(together.max(1)) {
         let mut built: Vec<_> = group.iter().map(build).collect();
         let turns = interleave(repeats.passes, &mut built, |contestant, pass| {
-            Ok(contestant.turn(cell.kind, &orders, start(pass), repeats.until()))
+            Ok(contestant.turn(workload.kind, &orders, start(pass), repeats.until()))
         })?;
         let all = group.iter().zip(&turns);
-        results.extend(all.map(|(entry, turns)| CellResult::new(entry, cell, turns)));
+        results.extend(all.map(|(entry, turns)| WorkloadResult::new(entry, workload, turns)));
     }
     Ok(results)
 }
 
 /// One order per thread, each over its own share of the keys unless there are too few to share.
-fn orders(cell: &Cell) -> Vec<KeyOrder> {
+fn orders(workload: &Workload) -> Vec<KeyOrder> {
     const SEED: u64 = 0x7011_6A7E;
     let draw = |thread: usize| {
         let seed = SEED + thread as u64;
-        if cell.keys < cell.threads {
-            return KeyOrder::draw(cell.distribution, 0, cell.keys, seed);
+        if workload.keys < workload.threads {
+            return KeyOrder::draw(workload.distribution, 0, workload.keys, seed);
         }
-        let first = cell.keys * thread / cell.threads;
-        let end = cell.keys * (thread + 1) / cell.threads;
-        KeyOrder::draw(cell.distribution, first, end - first, seed)
+        let first = workload.keys * thread / workload.threads;
+        let end = workload.keys * (thread + 1) / workload.threads;
+        KeyOrder::draw(workload.distribution, first, end - first, seed)
     };
-    (0..cell.threads).map(draw).collect()
+    (0..workload.threads).map(draw).collect()
 }
 
 /// A contestant whose type is erased.

@@ -12,11 +12,11 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Memory, MemoryChild};
-use crate::cell::{Config, KeyKind};
 use crate::contestants::{ALL, KeyedLimiter};
 use crate::measure::insert;
 use crate::output::{Output, Row, short_count};
 use crate::system::{Growth, no_proc, print_result, run_child};
+use crate::workload::{Config, KeyKind};
 
 /// How a process grew by holding one contestant with all keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

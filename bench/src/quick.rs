@@ -17,7 +17,7 @@ const LINES: &[&str] = &[
     "servers --without-peers --seconds 0.1 --passes 1 --keys 10k",
     "store --seconds 0.1 --passes 1",
     "fleet --seconds 0.2 --passes 1",
-    "fair --flows 1k --ops 50k --passes 2",
+    "queues --flows 1k --ops 50k --passes 2",
     "layer --passes 2 --ops 10k",
 ];
 

@@ -104,7 +104,7 @@ fn quick(inputs: u64, seed: u64) -> io::Result<bool> {
 }
 
 fn try_all(target: &Target, inputs: u64, seed: u64) -> io::Result<bool> {
-    let (seeds, words) = (seeds(target)?, words(target)?);
+    let (seeds, words) = (seeds(target)?, dictionary(target)?);
     let mut rng = generator(target.name.as_bytes(), seed);
     let made = (0..inputs).map(|_| mutated(&seeds, &words, &mut rng));
     let mut most = 0;
@@ -140,7 +140,7 @@ fn data(kind: &str) -> PathBuf {
 }
 
 /// The words of a target's format, from its libFuzzer dictionary: `"word"` on each line, with `\xNN` escapes.
-fn words(target: &Target) -> io::Result<Vec<Vec<u8>>> {
+fn dictionary(target: &Target) -> io::Result<Vec<Vec<u8>>> {
     let path = data("dictionaries").join(format!("{}.dict", target.name));
     let text = fs::read_to_string(&path)?;
     let invalid = || io::Error::other(format!("invalid word in {}", path.display()));

@@ -26,7 +26,7 @@ pub fn pieces(bytes: &[u8], split: u64) -> impl Iterator<Item = &[u8]> {
 }
 
 /// All of it at once.
-pub fn whole(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn unsplit(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::once(bytes)
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use dashmap::DashMap;
 
 use super::KeyedLimiter;
-use crate::cell::Config;
+use crate::workload::Config;
 
 pub(crate) struct DashMapBuckets {
     by_text: DashMap<String, Mutex<Bucket>>,

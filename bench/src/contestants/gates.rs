@@ -13,7 +13,7 @@ use tollgate::{Gate, LimitId, Limiter, MonotonicClock};
 
 use super::tollgate::{limit, limiter};
 use super::{Entry, KeyedLimiter};
-use crate::cell::Config;
+use crate::workload::Config;
 
 /// A number of limits, charged one by one and together.
 pub(crate) const GATES: [(usize, [Entry; 2]); 3] = [

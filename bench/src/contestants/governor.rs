@@ -4,7 +4,7 @@
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
 use super::KeyedLimiter;
-use crate::cell::Config;
+use crate::workload::Config;
 
 pub(crate) struct Governor {
     by_text: DefaultKeyedRateLimiter<String>,

@@ -3,16 +3,16 @@
 //! To add one: write its file, declare it here, and give it a line in [`ALL`].
 
 mod dashmap;
-mod floor;
 pub(crate) mod gates;
 pub(crate) mod governor;
+mod noop;
 mod pingora;
 mod throttlecrab;
 pub(crate) mod tollgate;
 
-use crate::cell::{Config, KeyKind};
 use crate::measure::Turns;
 use crate::memory::{MemoryUse, measure_memory};
+use crate::workload::{Config, KeyKind};
 
 /// Keys in a batch, for contestants that take many at once.
 pub(crate) const BATCH_LEN: usize = 32;
@@ -29,8 +29,8 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::new::<self::tollgate::Exact>(),
     Entry::new::<self::tollgate::Coarse>(),
     Entry::new::<self::tollgate::Batch>(),
-    Entry::new::<self::floor::Floor>(),
-    Entry::new::<self::floor::FloorBatch>(),
+    Entry::new::<self::noop::Noop>(),
+    Entry::new::<self::noop::NoopBatch>(),
 ];
 
 /// A keyed rate limiter as its users would call it.

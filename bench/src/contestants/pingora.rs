@@ -10,7 +10,7 @@
 use pingora_limits::rate::Rate;
 
 use super::KeyedLimiter;
-use crate::cell::Config;
+use crate::workload::Config;
 
 pub(crate) struct Pingora {
     rate: Rate,

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use throttlecrab::{PeriodicStore, RateLimiter};
 
 use super::KeyedLimiter;
-use crate::cell::Config;
+use crate::workload::Config;
 
 const BURST_MIN: i64 = 2;
 

@@ -8,7 +8,7 @@
 use tollgate::{Clock, CoarseClock, Limit, Limiter, MonotonicClock, Rate, Span, Verdict};
 
 use super::{BATCH_LEN, KeyedLimiter};
-use crate::cell::Config;
+use crate::workload::Config;
 
 /// One key at a time, exact monotonic clock: the default.
 pub(crate) struct Exact(Limiter);

@@ -35,12 +35,12 @@ const NODES: u32 = 4;
 /// The longest warm-up: more than a lease's term.
 const WARM_UP: Duration = Duration::from_millis(1200);
 
-/// A way to share limits; `None` for nodes without a store.
-type Way = Option<Sharing>;
+/// A mode to share limits; `None` for nodes without a store.
+type SharingMode = Option<Sharing>;
 
 /// All nodes in one pass.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Measurement {
     /// Decisions of all nodes in a second, and the admitted ones.
     decided: f64,
     admitted: f64,
@@ -57,12 +57,12 @@ struct Turn {
 pub(crate) fn run(args: &Fleet, out: &mut Output<'_>) -> io::Result<bool> {
     let cores = Cores::find();
     let redis = start_redis(cores)?;
-    let mut ways: Vec<Way> = Sharing::ALL.into_iter().map(Some).chain([None]).collect();
-    let turns = interleave(args.passes.passes, &mut ways, |way, pass| {
-        let prefix = format!("tg{pass}{}", way.map_or("none", Sharing::name));
-        turn(&redis, args, cores, *way, prefix)
+    let mut modes: Vec<SharingMode> = Sharing::ALL.into_iter().map(Some).chain([None]).collect();
+    let turns = interleave(args.passes.passes, &mut modes, |mode, pass| {
+        let prefix = format!("tg{pass}{}", mode.map_or("none", Sharing::name));
+        turn(&redis, args, cores, *mode, prefix)
     })?;
-    report(&ways, &turns, args, out)?;
+    report(&modes, &turns, args, out)?;
     Ok(turns.iter().flatten().all(|turn| turn.fallback == 0))
 }
 
@@ -70,9 +70,9 @@ fn turn(
     redis: &Server,
     args: &Fleet,
     cores: Option<Cores>,
-    sharing: Way,
+    sharing: SharingMode,
     prefix: String,
-) -> io::Result<Turn> {
+) -> io::Result<Measurement> {
     let plan = Arc::new(Plan {
         sharing,
         port: redis.port(),
@@ -103,7 +103,7 @@ fn turn(
 }
 
 /// Reads all counters twice and returns the difference.
-fn observe(redis: &Server, args: &Fleet, tally: &Tally) -> io::Result<Turn> {
+fn observe(redis: &Server, args: &Fleet, tally: &Tally) -> io::Result<Measurement> {
     let nodes = ProcessTree::single(std::process::id());
     let read = || -> io::Result<[f64; 6]> {
         let counts = [&tally.decided, &tally.admitted, &tally.fallback];
@@ -121,7 +121,7 @@ fn observe(redis: &Server, args: &Fleet, tally: &Tally) -> io::Result<Turn> {
     let (after, seconds) = (read()?, begin.elapsed().as_secs_f64());
     let [decided, admitted, fallback, scripts, nodes, store] =
         std::array::from_fn(|place| after[place] - before[place]);
-    Ok(Turn {
+    Ok(Measurement {
         decided: decided / seconds,
         admitted: admitted / seconds,
         commands: scripts / decided.max(1.0),
@@ -148,39 +148,45 @@ fn rate_with_cores(node_ns: f64, store_ns: f64) -> f64 {
     1e9 / node_ns.max(store_ns * f64::from(NODES))
 }
 
-fn report(ways: &[Way], turns: &[Vec<Turn>], args: &Fleet, out: &mut Output<'_>) -> io::Result<()> {
-    let figures = |way: Way, figure: fn(&Turn) -> f64| {
-        let place = ways.iter().position(|other| *other == way).unwrap_or(0);
+fn report(
+    modes: &[SharingMode],
+    turns: &[Vec<Measurement>],
+    args: &Fleet,
+    out: &mut Output<'_>,
+) -> io::Result<()> {
+    let figures = |mode: SharingMode, figure: fn(&Measurement) -> f64| {
+        let place = modes.iter().position(|other| *other == mode).unwrap_or(0);
         Figures::collect(&turns[place], |turn| Some(figure(turn)))
     };
-    let decided = |way: Way| figures(way, |turn| turn.decided / f64::from(NODES));
-    let with_cores = |way: Way| figures(way, |turn| rate_with_cores(turn.node_ns, turn.store_ns));
+    let decided = |mode: SharingMode| figures(mode, |turn| turn.decided / f64::from(NODES));
+    let with_cores =
+        |mode: SharingMode| figures(mode, |turn| rate_with_cores(turn.node_ns, turn.store_ns));
     let exact = Some(Sharing::Exact);
     let allowed = args.limit as f64 * args.keys as f64;
-    let row = |&way: &Way| {
-        let median = |figure| figures(way, figure).median();
+    let row = |&mode: &SharingMode| {
+        let median = |figure| figures(mode, figure).median();
         let of_limit = |figure| median(figure).map(|rate| rate / allowed);
         let commands = median(|turn| turn.commands);
-        Row::new("fleet", way.map_or("no store", Sharing::name))
+        Row::new("fleet", mode.map_or("no store", Sharing::name))
             .json("nodes", NODES)
             .json("keys", args.keys)
             .json("limit_per_s", args.limit)
             .figure(
                 "decisions_per_s_and_node",
                 "decisions/s a node",
-                decided(way).median(),
+                decided(mode).median(),
                 0,
             )
             .figure(
                 "to_exact",
                 "to exact",
-                ratio(&decided(way), &decided(exact)),
+                ratio(&decided(mode), &decided(exact)),
                 1,
             )
             .figure(
                 "to_memory",
                 "to no store",
-                ratio(&decided(way), &decided(None)),
+                ratio(&decided(mode), &decided(None)),
                 2,
             )
             .json("commands_per_million", commands.map(|part| part * 1e6))
@@ -205,13 +211,13 @@ fn report(ways: &[Way], turns: &[Vec<Turn>], args: &Fleet, out: &mut Output<'_>)
             .figure(
                 "with_a_core_each",
                 "with a core each",
-                with_cores(way).median(),
+                with_cores(mode).median(),
                 0,
             )
             .figure(
                 "with_a_core_each_to_exact",
                 "to exact",
-                ratio(&with_cores(way), &with_cores(exact)),
+                ratio(&with_cores(mode), &with_cores(exact)),
                 1,
             )
             .json("offered_per_s", median(|turn| turn.decided))
@@ -229,7 +235,7 @@ fn report(ways: &[Way], turns: &[Vec<Turn>], args: &Fleet, out: &mut Output<'_>)
                 3,
             )
     };
-    let rows: Vec<Row> = ways.iter().map(row).collect();
+    let rows: Vec<Row> = modes.iter().map(row).collect();
     let title = format!(
         "{NODES} nodes, {} hot keys of {}/s; {} interleaved passes of {:?}; medians (targets of lease: 30 times exact, half of \
          no store, 2 % commands)",

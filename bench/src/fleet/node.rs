@@ -12,7 +12,7 @@ use tollgate_policy::{
     Decide, DecisionRequest, KeyPart, LimitRule, NoHost, Op, Policy, PolicyDecision, PolicyGate,
     PriorState, Quota, Sharing, Source, Subject,
 };
-use tollgate_redis::{Settings, Store};
+use tollgate_redis::{RedisStore, Settings};
 
 use super::NODES;
 use crate::system::pin_this_thread;
@@ -155,8 +155,8 @@ async fn open(plan: &Plan) -> io::Result<Arc<Gate>> {
         settings.deadline = Duration::from_secs(1);
         settings.prefix.clone_from(&plan.prefix);
         settings.nodes = Some(NODES);
-        let store =
-            Store::open(settings, &tokio::runtime::Handle::current()).map_err(io::Error::other)?;
+        let store = RedisStore::open(settings, &tokio::runtime::Handle::current())
+            .map_err(io::Error::other)?;
         prior = prior.with_store(Arc::new(store) as Arc<dyn SharedStore>);
     }
     let gate = Gate::with_prior(policy(plan)?, Vec::new(), MonotonicClock::new(), prior)

@@ -1,12 +1,12 @@
 //! The cases of each suite: work, contestants, goals.
 
 use super::contestant::Contestant::{self, *};
-use super::load::Shape;
+use super::load::RequestShape;
 
 /// Cases whose servers stay up together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Suite {
-    /// Decisions over HTTP and forward-auth beside an HTTP floor, throttlecrab and nginx.
+    /// Decisions over HTTP and forward-auth beside a no-op HTTP server, throttlecrab and nginx.
     Http,
     /// The gateway beside nginx as a reverse proxy, both with a limit.
     Gateway,
@@ -152,8 +152,8 @@ impl Goal {
 }
 
 impl Case {
-    pub(crate) fn shape(&self, contestant: Contestant) -> Shape {
-        Shape {
+    pub(crate) fn shape(&self, contestant: Contestant) -> RequestShape {
+        RequestShape {
             connections: self.connections,
             depth: self.depth,
             // Streams of gRPC do not wait for each other.
@@ -186,9 +186,9 @@ const HTTP: [Case; 3] = [
         "POST, JSON",
         (50, 1),
         Keys::Some,
-        &[HttpFloor, Check, CheckNamed, CrabHttp],
+        &[HttpNoop, Check, CheckNamed, CrabHttp],
         &[
-            Goal::Rate(Check, HttpFloor, None),
+            Goal::Rate(Check, HttpNoop, None),
             Goal::Rate(Check, CrabHttp, None),
             Goal::Rate(CheckNamed, CrabHttp, None),
         ],
@@ -197,9 +197,9 @@ const HTTP: [Case; 3] = [
         "GET, headers",
         (50, 1),
         Keys::Some,
-        &[HttpFloorGet, Auth, Nginx],
+        &[HttpNoopGet, Auth, Nginx],
         &[
-            Goal::Rate(Auth, HttpFloorGet, None),
+            Goal::Rate(Auth, HttpNoopGet, None),
             Goal::Rate(Auth, Nginx, None),
         ],
     ),
@@ -229,23 +229,23 @@ const RESP: [Case; 3] = [
         "RESP, one at a time, live keys",
         (50, 1),
         Keys::Live,
-        &[RespFloor, Resp, Cell, CrabResp],
+        &[RespNoop, Resp, Cell, CrabResp],
         &[
             Goal::Rate(Resp, Cell, Some(1.6)),
             Goal::Rate(Resp, CrabResp, Some(1.3)),
-            Goal::Rate(Resp, RespFloor, Some(0.95)),
+            Goal::Rate(Resp, RespNoop, Some(0.95)),
         ],
     ),
     admitted(
         "RESP, pipelines of 32, live keys",
         (50, 32),
         Keys::Live,
-        &[RespFloor, Resp, Cell, Lua, CrabResp],
+        &[RespNoop, Resp, Cell, Lua, CrabResp],
         &[
             Goal::Rate(Resp, Cell, Some(10.0)),
             Goal::Rate(Resp, Lua, Some(20.0)),
             Goal::Rate(Resp, CrabResp, None),
-            Goal::Rate(Resp, RespFloor, None),
+            Goal::Rate(Resp, RespNoop, None),
             Goal::P99Micros(Resp, 1_500.0),
         ],
     ),
@@ -263,7 +263,7 @@ const RESP: [Case; 3] = [
     },
 ];
 
-const RLS_ALL: &[Contestant] = &[RlsFloor, Rls, RlsNoFields, Limitador, CrabRls];
+const RLS_ALL: &[Contestant] = &[RlsNoop, Rls, RlsNoFields, Limitador, CrabRls];
 
 const RLS: [Case; 2] = [
     admitted(
@@ -274,11 +274,11 @@ const RLS: [Case; 2] = [
         &[
             Goal::Rate(Rls, Limitador, Some(2.6)),
             Goal::Rate(Rls, CrabRls, Some(1.25)),
-            Goal::Rate(Rls, RlsFloor, Some(0.9)),
+            Goal::Rate(Rls, RlsNoop, Some(0.9)),
             Goal::Rate(RlsNoFields, Limitador, None),
             Goal::Rate(RlsNoFields, CrabRls, None),
-            Goal::Rate(RlsNoFields, RlsFloor, None),
-            Goal::Rate(RlsFloor, Limitador, None),
+            Goal::Rate(RlsNoFields, RlsNoop, None),
+            Goal::Rate(RlsNoop, Limitador, None),
         ],
     ),
     admitted(
@@ -289,9 +289,9 @@ const RLS: [Case; 2] = [
         &[
             Goal::Rate(Rls, Limitador, Some(1.7)),
             Goal::Rate(Rls, CrabRls, None),
-            Goal::Rate(Rls, RlsFloor, None),
+            Goal::Rate(Rls, RlsNoop, None),
             Goal::Rate(RlsNoFields, Limitador, None),
-            Goal::Rate(RlsFloor, Limitador, None),
+            Goal::Rate(RlsNoop, Limitador, None),
         ],
     ),
 ];
@@ -300,12 +300,12 @@ const ENVOY: [Case; 1] = [admitted(
     "through Envoy, which calls the service for every request",
     (50, 1),
     Keys::Some,
-    &[EnvoyFloor, EnvoyOurs, EnvoyOursNoFields, EnvoyLimitador],
+    &[EnvoyNoop, EnvoyOurs, EnvoyOursNoFields, EnvoyLimitador],
     &[
         Goal::RateOnly(EnvoyOurs, EnvoyLimitador, Some(1.25)),
         Goal::RateOnly(EnvoyOursNoFields, EnvoyLimitador, None),
-        Goal::RateOnly(EnvoyOurs, EnvoyFloor, None),
-        Goal::RateOnly(EnvoyFloor, EnvoyLimitador, None),
+        Goal::RateOnly(EnvoyOurs, EnvoyNoop, None),
+        Goal::RateOnly(EnvoyNoop, EnvoyLimitador, None),
     ],
 )];
 
@@ -314,14 +314,14 @@ const UNLOADED: [Case; 1] = [admitted(
     (1, 1),
     Keys::Some,
     &[
-        RespFloor, Resp, Cell, CrabResp, Auth, Nginx, RlsFloor, Rls, Limitador, CrabRls,
+        RespNoop, Resp, Cell, CrabResp, Auth, Nginx, RlsNoop, Rls, Limitador, CrabRls,
     ],
     &[
         Goal::P50(Resp, Cell, Some(1.0)),
         Goal::P50(Auth, Nginx, Some(1.0)),
         Goal::P50(Rls, Cell, Some(1.0)),
         Goal::P50(Rls, Nginx, Some(1.0)),
-        Goal::P50(Rls, RlsFloor, None),
+        Goal::P50(Rls, RlsNoop, None),
     ],
 )];
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use tollgate_load::{AdmitRule, Codec, HttpTemplate, Plan, Protocol, Target, UnaryCall};
+use tollgate_load::{AdmitRule, Codec, HttpTemplate, LoadPlan, Target, TargetProtocol, UnaryCall};
 use tollgate_testkit::servers::Access;
 
 use super::cases::Expected;
@@ -14,13 +14,13 @@ use crate::args::Servers;
 /// A contestant: a server and its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contestant {
-    HttpFloor,
+    HttpNoop,
     /// `POST /v1/check` with the fields of a request.
     Check,
     /// `POST /v1/check` with a limit and a key.
     CheckNamed,
     CrabHttp,
-    HttpFloorGet,
+    HttpNoopGet,
     Auth,
     Nginx,
     TenLimits,
@@ -28,18 +28,18 @@ pub(crate) enum Contestant {
     UpstreamAlone,
     NginxGateway,
     Gateway,
-    RespFloor,
+    RespNoop,
     Resp,
     Cell,
     Lua,
     CrabResp,
-    RlsFloor,
+    RlsNoop,
     Rls,
     /// The same without header fields, which no peer sends.
     RlsNoFields,
     Limitador,
     CrabRls,
-    EnvoyFloor,
+    EnvoyNoop,
     EnvoyOurs,
     EnvoyOursNoFields,
     EnvoyLimitador,
@@ -70,11 +70,11 @@ impl Program {
 impl Contestant {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            HttpFloor => "bare hyper, POST",
+            HttpNoop => "bare hyper, POST",
             Check => "tollgate check",
             CheckNamed => "tollgate check, named limit",
             CrabHttp => "throttlecrab HTTP",
-            HttpFloorGet => "bare hyper, GET",
+            HttpNoopGet => "bare hyper, GET",
             Auth => "tollgate auth",
             Nginx => "nginx limit_req",
             TenLimits => "tollgate, 10 limits",
@@ -82,17 +82,17 @@ impl Contestant {
             UpstreamAlone => "upstream alone",
             NginxGateway => "nginx proxy, limit_req",
             Gateway => "tollgate gateway",
-            RespFloor => "constant RESP",
+            RespNoop => "constant RESP",
             Resp => "tollgate RESP",
             Cell => "redis-cell",
             Lua => "redis, Lua bucket",
             CrabResp => "throttlecrab RESP",
-            RlsFloor => "bare tonic",
+            RlsNoop => "bare tonic",
             Rls => "tollgate RLS",
             RlsNoFields => "tollgate RLS, no fields",
             Limitador => "limitador (library behind tonic)",
             CrabRls => "throttlecrab gRPC",
-            EnvoyFloor => "Envoy, bare tonic",
+            EnvoyNoop => "Envoy, bare tonic",
             EnvoyOurs => "Envoy, tollgate",
             EnvoyOursNoFields => "Envoy, tollgate, no fields",
             EnvoyLimitador => "Envoy, limitador (library behind tonic)",
@@ -101,7 +101,7 @@ impl Contestant {
 
     pub(crate) fn needs(self) -> &'static [Program] {
         match self {
-            HttpFloor | HttpFloorGet | RespFloor | RlsFloor => &[Program::Own],
+            HttpNoop | HttpNoopGet | RespNoop | RlsNoop => &[Program::Own],
             Check | CheckNamed | Auth | TenLimits | ThousandLimits | Resp | Rls | RlsNoFields => {
                 &[Program::Tollgate]
             }
@@ -111,7 +111,7 @@ impl Contestant {
             Lua => &[Program::Redis],
             CrabHttp | CrabResp | CrabRls => &[Program::Crab],
             Limitador => &[Program::Limitador],
-            EnvoyFloor => &[Program::Envoy, Program::Own],
+            EnvoyNoop => &[Program::Envoy, Program::Own],
             EnvoyOurs | EnvoyOursNoFields => &[Program::Envoy, Program::Tollgate, Program::Own],
             EnvoyLimitador => &[Program::Envoy, Program::Limitador, Program::Own],
         }
@@ -135,16 +135,16 @@ impl Contestant {
         missing.next()
     }
 
-    fn protocol(self) -> Protocol {
+    fn protocol(self) -> TargetProtocol {
         match self {
-            RespFloor | Resp | Cell | Lua | CrabResp => Protocol::Resp,
-            RlsFloor | Rls | RlsNoFields | Limitador | CrabRls => Protocol::Grpc,
-            _ => Protocol::Http,
+            RespNoop | Resp | Cell | Lua | CrabResp => TargetProtocol::Resp,
+            RlsNoop | Rls | RlsNoFields | Limitador | CrabRls => TargetProtocol::Grpc,
+            _ => TargetProtocol::Http,
         }
     }
 
     pub(crate) fn has_streams(self) -> bool {
-        self.protocol() == Protocol::Grpc
+        self.protocol() == TargetProtocol::Grpc
     }
 
     /// Whether it writes every answer by itself and does not ask its kernel to send at once.
@@ -166,7 +166,7 @@ impl Contestant {
             host: to.to_string(),
             path,
         };
-        let mut plan = Plan::new(Vec::new());
+        let mut plan = LoadPlan::new(Vec::new());
         plan.http = http;
         plan.keys = keys;
         let digits = keys.saturating_sub(1).to_string().len();
@@ -224,7 +224,7 @@ impl Contestant {
             (path.to_owned(), ask)
         };
         match self {
-            HttpFloor | Check => check(files::PATH),
+            HttpNoop | Check => check(files::PATH),
             // A key has one path, so both policies count as many keys in all.
             TenLimits => check("/api/p{key%10}/rides"),
             ThousandLimits => check("/api/p{key%1000}/rides"),
@@ -239,7 +239,7 @@ impl Contestant {
                 );
                 post("/throttle", body, r#""allowed":true"#)
             }
-            HttpFloorGet | Auth => get(
+            HttpNoopGet | Auth => get(
                 "/v1/auth",
                 &[
                     ("x-forwarded-method", "GET"),
@@ -379,7 +379,7 @@ mod tests {
         assert!(missing(Limitador).ends_with("tools/peers.sh"));
         assert!(missing(EnvoyOurs).ends_with("make setup"));
         assert!(find(Program::Cell, &options).is_err());
-        assert_eq!(missing(RespFloor), "");
+        assert_eq!(missing(RespNoop), "");
         assert!(!Rls.needs_peers() && !EnvoyOurs.needs_peers() && Cell.needs_peers());
     }
 }

@@ -25,7 +25,7 @@ const SEED: u64 = 0x746f_6c6c;
 
 /// How a server is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct RequestShape {
     pub(crate) connections: usize,
     /// Requests in flight on each.
     pub(crate) depth: usize,
@@ -38,26 +38,26 @@ pub(crate) struct Shape {
 
 /// The order of keys.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum KeySequence {
     /// Random ones, forever.
     Random(KeyPicker),
     /// Each of this range once.
     Each(u64, u64),
 }
 
-impl Order {
-    pub(crate) fn random(keys: u64) -> Order {
-        Order::Random(KeyPicker::new(keys, None, SEED))
+impl KeySequence {
+    pub(crate) fn random(keys: u64) -> KeySequence {
+        KeySequence::Random(KeyPicker::new(keys, None, SEED))
     }
 
     fn is_used_up(&self) -> bool {
-        matches!(self, Order::Each(next, end) if next >= end)
+        matches!(self, KeySequence::Each(next, end) if next >= end)
     }
 
     fn next(&mut self) -> Option<u64> {
         match self {
-            Order::Random(keys) => Some(keys.pick()),
-            Order::Each(next, end) => {
+            KeySequence::Random(keys) => Some(keys.pick()),
+            KeySequence::Each(next, end) => {
                 let key = *next;
                 (key < *end).then(|| {
                     *next += 1;
@@ -73,8 +73,8 @@ pub(crate) struct Load {
     poll: Poll,
     events: Events,
     connections: Vec<Connection>,
-    shape: Shape,
-    order: Order,
+    shape: RequestShape,
+    order: KeySequence,
     /// Whether every answer is to admit.
     expected: bool,
     begin: Instant,
@@ -98,8 +98,8 @@ impl Load {
     /// Connects and sends the first requests.
     pub(crate) fn start(
         address: SocketAddr,
-        shape: Shape,
-        order: Order,
+        shape: RequestShape,
+        order: KeySequence,
         expected: bool,
         codec: &dyn Fn() -> io::Result<Box<dyn Codec>>,
     ) -> io::Result<Load> {
@@ -168,7 +168,7 @@ impl Load {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 polled => polled?,
             }
-            let mut counted = Counted {
+            let mut counters = ReplyCounters {
                 tally: &mut tally,
                 expected: self.expected,
                 unexpected: &mut self.unexpected,
@@ -176,7 +176,7 @@ impl Load {
             };
             for event in &self.events {
                 let connection = &mut self.connections[event.token().0];
-                connection.receive(self.shape, &mut self.order, &mut counted)?;
+                connection.receive(self.shape, &mut self.order, &mut counters)?;
             }
             let now = Instant::now();
             if !self.events.is_empty() {
@@ -206,15 +206,15 @@ pub(crate) struct Tally {
     pub(crate) elapsed: Duration,
 }
 
-/// Where answers are counted.
-struct Counted<'a> {
+/// Counts replies.
+struct ReplyCounters<'a> {
     tally: &'a mut Tally,
     expected: bool,
     unexpected: &'a mut Option<String>,
     since: Instant,
 }
 
-impl Counted<'_> {
+impl ReplyCounters<'_> {
     fn answer(&mut self, took: Duration, verdict: Result<bool, String>) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.tally.times.record(nanos);
@@ -232,7 +232,12 @@ impl Counted<'_> {
 
 impl Connection {
     /// Sends as many requests as the shape allows.
-    fn ask(&mut self, shape: Shape, order: &mut Order, now: Duration) -> io::Result<()> {
+    fn ask(
+        &mut self,
+        shape: RequestShape,
+        order: &mut KeySequence,
+        now: Duration,
+    ) -> io::Result<()> {
         if !shape.in_batches || self.in_flight == 0 {
             while self.in_flight < shape.depth
                 && self.codec.can_send(self.in_flight)
@@ -256,9 +261,9 @@ impl Connection {
     /// Reads, counts every complete answer and sends the next requests.
     fn receive(
         &mut self,
-        shape: Shape,
-        order: &mut Order,
-        counted: &mut Counted<'_>,
+        shape: RequestShape,
+        order: &mut KeySequence,
+        counters: &mut ReplyCounters<'_>,
     ) -> io::Result<()> {
         loop {
             let space = self.read.len() - self.received;
@@ -273,8 +278,8 @@ impl Connection {
                 SockRef::from(&self.stream).set_tcp_quickack(true)?;
             }
             self.received += len;
-            let now = counted.since.elapsed();
-            self.parse_answers(now, counted)?;
+            let now = counters.since.elapsed();
+            self.parse_answers(now, counters)?;
             self.ask(shape, order, now)?;
             // Bytes after a short read raise an event of their own.
             if len < space {
@@ -283,7 +288,7 @@ impl Connection {
         }
     }
 
-    fn parse_answers(&mut self, now: Duration, counted: &mut Counted<'_>) -> io::Result<()> {
+    fn parse_answers(&mut self, now: Duration, counters: &mut ReplyCounters<'_>) -> io::Result<()> {
         let mut used = 0;
         while used < self.received {
             let event = self
@@ -311,7 +316,7 @@ impl Connection {
                         Judgement::Unjudged => Err("no rule judges this command".to_owned()),
                         Judgement::Failed(failure) => Err(failure.to_string()),
                     };
-                    counted.answer(now.saturating_sub(sent), admitted);
+                    counters.answer(now.saturating_sub(sent), admitted);
                     self.in_flight -= 1;
                     while let Some(None) = self.sent_at.front() {
                         self.sent_at.pop_front();
@@ -332,11 +337,11 @@ mod tests {
 
     #[test]
     fn each_key_comes_once_and_random_ones_stay_below_their_bound() {
-        let mut each = Order::Each(3, 6);
+        let mut each = KeySequence::Each(3, 6);
         let all: Vec<u64> = std::iter::from_fn(|| each.next()).collect();
         assert_eq!(all, [3, 4, 5]);
-        assert!(each.is_used_up() && !Order::random(1).is_used_up());
-        let mut random = Order::random(10);
+        assert!(each.is_used_up() && !KeySequence::random(1).is_used_up());
+        let mut random = KeySequence::random(10);
         assert!((0..1000).all(|_| random.next().is_some_and(|key| key < 10)));
     }
 
@@ -348,15 +353,15 @@ mod tests {
             elapsed: Duration::ZERO,
         };
         let mut unexpected = None;
-        let mut counted = Counted {
+        let mut counters = ReplyCounters {
             tally: &mut tally,
             expected: true,
             unexpected: &mut unexpected,
             since: Instant::now(),
         };
-        counted.answer(Duration::ZERO, Ok(true));
-        counted.answer(Duration::ZERO, Ok(false));
-        counted.answer(Duration::ZERO, Err("ERR no".to_owned()));
+        counters.answer(Duration::ZERO, Ok(true));
+        counters.answer(Duration::ZERO, Ok(false));
+        counters.answer(Duration::ZERO, Err("ERR no".to_owned()));
         assert_eq!((tally.times.total(), tally.unexpected), (3, 2));
         assert_eq!(
             unexpected.as_deref(),

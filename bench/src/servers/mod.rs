@@ -7,7 +7,7 @@
 //! turn is a warm-up and then the time that counts. Reported is the median over the passes, and ratios also pass by pass. Where
 //! keys are to be live, each was used once before anything is measured, and stays live for an hour.
 //!
-//! Floors are ours: bare hyper, a constant answer over RESP, bare tonic. They read what a front end reads and decide nothing.
+//! No-op servers are ours: bare hyper, a constant answer over RESP, bare tonic. They read what a front end reads and decide nothing.
 //! The peers come from `tools/peers.sh`.
 //!
 //! # What the numbers are, and are not
@@ -23,12 +23,12 @@
 mod cases;
 mod contestant;
 mod files;
-pub(crate) mod floor;
 mod footprint;
 mod load;
+mod measurement;
+pub(crate) mod noop;
 mod report;
 mod start;
-mod turn;
 
 use std::io;
 
@@ -36,9 +36,9 @@ pub(crate) use self::cases::Suite;
 
 use self::cases::{Case, Expected, Keys};
 use self::contestant::Contestant;
-use self::load::{Load, Order, Shape};
+use self::load::{KeySequence, Load, RequestShape};
+use self::measurement::{Measurement, measure};
 use self::start::{Running, Starter};
-use self::turn::{Turn, turn};
 use crate::args::Servers;
 use crate::figures::interleave;
 use crate::output::{Output, short_count};
@@ -48,7 +48,7 @@ use crate::system::{Cores, on_load_core};
 #[derive(Debug)]
 struct CaseResult {
     contestant: Contestant,
-    turns: Result<Vec<Turn>, String>,
+    turns: Result<Vec<Measurement>, String>,
 }
 
 /// Measures the suites; returns whether every answer was expected.
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Servers, out: &mut Output<'_>) -> io::Result<bool> {
             footprint::report(&footprints, args.keys, out)?;
             continue;
         }
-        let all = on_load_core(cores, || measure(suite, &starter))?;
+        let all = on_load_core(cores, || measure_suite(suite, &starter))?;
         for (case, results) in suite.cases().iter().zip(&all) {
             report::print(suite, case, results, args, out)?;
             all_expected &= results.iter().all(|result| result.unexpected() == 0);
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Servers, out: &mut Output<'_>) -> io::Result<bool> {
 }
 
 /// The results of all cases of a suite.
-fn measure(suite: Suite, starter: &Starter<'_>) -> io::Result<Vec<Vec<CaseResult>>> {
+fn measure_suite(suite: Suite, starter: &Starter<'_>) -> io::Result<Vec<Vec<CaseResult>>> {
     let args = starter.args;
     let mut running: Vec<Running> = Vec::new();
     let mut missing: Vec<(Contestant, String)> = Vec::new();
@@ -114,7 +114,7 @@ fn measure(suite: Suite, starter: &Starter<'_>) -> io::Result<Vec<Vec<CaseResult
         let has = |running: &&Running| case.contestants.contains(&running.contestant);
         let mut own: Vec<&Running> = running.iter().filter(has).collect();
         let turns = interleave(args.passes.passes, &mut own, |running, _| {
-            turn(case, running, args).map_err(|error| {
+            measure(case, running, args).map_err(|error| {
                 let name = running.contestant.name();
                 io::Error::other(format!("`{name}`, {}: {error}", case.title))
             })
@@ -156,7 +156,7 @@ fn takes_part(contestant: Contestant, args: &Servers) -> io::Result<bool> {
 /// Uses each key of a range once, of `keys` in all.
 fn fill(running: &Running, range: std::ops::Range<u64>, keys: u64) -> io::Result<()> {
     let contestant = running.contestant;
-    let shape = Shape {
+    let shape = RequestShape {
         connections: 8,
         depth: 16,
         in_batches: true,
@@ -165,7 +165,7 @@ fn fill(running: &Running, range: std::ops::Range<u64>, keys: u64) -> io::Result
     let address = running.server.address;
     let filled = || {
         let codec = || contestant.codec(Expected::Admitted, keys, address);
-        let order = Order::Each(range.start, range.end);
+        let order = KeySequence::Each(range.start, range.end);
         let mut load = Load::start(address, shape, order, true, &codec)?;
         let tally = load.finish()?;
         let unexpected = load.unexpected.take().map(|answer| {

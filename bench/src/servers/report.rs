@@ -1,4 +1,4 @@
-//! Tables of turns, and the goals reached.
+//! Tables of turns, and the goals result.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::CaseResult;
 use super::cases::{Case, Goal, Suite, Target};
-use super::turn::{Figure, Turn};
+use super::measurement::{Figure, Measurement};
 use crate::args::Servers;
 use crate::figures::{Figures, ratio};
 use crate::output::{Output, Row, range, shown};
@@ -55,34 +55,34 @@ pub(super) fn print(
             result.contestant.name()
         ))?;
     }
-    let reached = case
+    let result = case
         .goals
         .iter()
-        .filter_map(|goal| Reached::new(*goal, results));
-    let rows: Vec<Row> = reached
-        .map(|reached| reached.row().json_all(common.clone()))
+        .filter_map(|goal| GoalResult::new(*goal, results));
+    let rows: Vec<Row> = result
+        .map(|result| result.row().json_all(common.clone()))
         .collect();
     out.rows("", &rows)
 }
 
 fn row(result: &CaseResult) -> Row {
-    let rate = result.figures(Turn::rate);
+    let rate = result.figures(Measurement::rate);
     let percent =
         |part: Option<f64>, prefix: &str| shown(part, |p| format!("{prefix}{:.0} %", p * 100.0));
-    let share = result.median(Turn::cpu_share);
+    let share = result.median(Measurement::cpu_share);
     Row::new("servers", result.contestant.name())
         .figure("req_per_s", "req/s", rate.median(), 0)
         .json("req_per_s_by_pass", &rate.0)
         .json("spread", rate.spread())
         .column("spread", percent(rate.spread(), "±"))
-        .figure("p50_us", "p50 us", result.median(Turn::p50_us), 0)
-        .figure("p99_us", "p99 us", result.median(Turn::p99_us), 0)
+        .figure("p50_us", "p50 us", result.median(Measurement::p50_us), 0)
+        .figure("p99_us", "p99 us", result.median(Measurement::p99_us), 0)
         .json("server_cpu", share)
         .column("server CPU", percent(share, ""))
         .figure(
             "cpu_us_per_req",
             "CPU us/req",
-            result.median(Turn::cpu_us),
+            result.median(Measurement::cpu_us),
             2,
         )
         .count("unexpected", "unexpected", result.unexpected())
@@ -90,14 +90,14 @@ fn row(result: &CaseResult) -> Row {
         .figure(
             "cores_elsewhere",
             "others",
-            result.median(Turn::cores_elsewhere),
+            result.median(Measurement::cores_elsewhere),
             2,
         )
 }
 
 /// The result of a goal whose contestants all took part.
 #[derive(Debug)]
-struct Reached {
+struct GoalResult {
     goal: Goal,
     /// What is compared with the target.
     figure: Option<f64>,
@@ -109,16 +109,16 @@ struct Reached {
     cpu: Option<f64>,
 }
 
-impl Reached {
-    fn new(goal: Goal, results: &[CaseResult]) -> Option<Reached> {
+impl GoalResult {
+    fn new(goal: Goal, results: &[CaseResult]) -> Option<GoalResult> {
         let result = |contestant| {
             let mut measured = results.iter().filter(|result| result.turns.is_ok());
             measured.find(|result| result.contestant == contestant)
         };
         let first = result(goal.first())?;
         let Some(second) = goal.second() else {
-            let times = first.figures(Turn::p99_us);
-            return Some(Reached {
+            let times = first.figures(Measurement::p99_us);
+            return Some(GoalResult {
                 goal,
                 figure: times.median(),
                 by_pass: times,
@@ -132,23 +132,33 @@ impl Reached {
         let by_pass = |figure: Figure| first.figures(figure).over(&second.figures(figure));
         let is_busy = |result: &CaseResult| {
             result
-                .median(Turn::cpu_share)
+                .median(Measurement::cpu_share)
                 .is_none_or(|share| share >= BUSY)
         };
-        let rate = of_medians(Turn::rate);
-        let cpu = of_medians(Turn::cpu_us).map(|ratio| 1.0 / ratio);
+        let rate = of_medians(Measurement::rate);
+        let cpu = of_medians(Measurement::cpu_us).map(|ratio| 1.0 / ratio);
         let (figure, by_pass, by) = match goal {
-            Goal::P50(..) => (of_medians(Turn::p50_us), by_pass(Turn::p50_us), "p50"),
-            Goal::P99(..) | Goal::P99Micros(..) => {
-                (of_medians(Turn::p99_us), by_pass(Turn::p99_us), "p99")
-            }
+            Goal::P50(..) => (
+                of_medians(Measurement::p50_us),
+                by_pass(Measurement::p50_us),
+                "p50",
+            ),
+            Goal::P99(..) | Goal::P99Micros(..) => (
+                of_medians(Measurement::p99_us),
+                by_pass(Measurement::p99_us),
+                "p99",
+            ),
             Goal::Rate(..) if !is_busy(first) || !is_busy(second) => {
-                let inverse = second.figures(Turn::cpu_us);
-                (cpu, inverse.over(&first.figures(Turn::cpu_us)), "CPU")
+                let inverse = second.figures(Measurement::cpu_us);
+                (
+                    cpu,
+                    inverse.over(&first.figures(Measurement::cpu_us)),
+                    "CPU",
+                )
             }
-            Goal::Rate(..) | Goal::RateOnly(..) => (rate, by_pass(Turn::rate), "req/s"),
+            Goal::Rate(..) | Goal::RateOnly(..) => (rate, by_pass(Measurement::rate), "req/s"),
         };
-        Some(Reached {
+        Some(GoalResult {
             goal,
             figure,
             by_pass,
@@ -213,14 +223,14 @@ mod tests {
 
     /// Answers of one second, for milliseconds of CPU.
     fn result(contestant: Contestant, answers: u64, cpu: u64) -> CaseResult {
-        let turn = Turn {
+        let turn = Measurement {
             answers,
             elapsed: Duration::from_secs(1),
             p50: Duration::from_micros(100),
             p99: Duration::from_micros(200),
             cpu: Some(Duration::from_millis(cpu)),
             cpu_elsewhere: Some(Duration::ZERO),
-            ..Turn::default()
+            ..Measurement::default()
         };
         CaseResult {
             contestant,
@@ -250,9 +260,9 @@ mod tests {
             result(Contestant::Resp, 4_000, 990),
             result(Contestant::Cell, 1_000, 1_000),
         ];
-        let reached = Reached::new(GOAL, &results).unwrap();
-        assert_eq!((reached.figure, reached.by), (Some(4.0), "req/s"));
-        assert_eq!(reached.is_met(), Some(true));
+        let result = GoalResult::new(GOAL, &results).unwrap();
+        assert_eq!((result.figure, result.by), (Some(4.0), "req/s"));
+        assert_eq!(result.is_met(), Some(true));
     }
 
     #[test]
@@ -261,12 +271,12 @@ mod tests {
             result(Contestant::Resp, 2_000, 500),
             result(Contestant::Cell, 1_000, 1_000),
         ];
-        let reached = Reached::new(GOAL, &results).unwrap();
-        assert_eq!((reached.figure, reached.by), (Some(4.0), "CPU"));
-        assert_eq!(reached.rate, Some(2.0));
+        let result = GoalResult::new(GOAL, &results).unwrap();
+        assert_eq!((result.figure, result.by), (Some(4.0), "CPU"));
+        assert_eq!(result.rate, Some(2.0));
         let rate_only = Goal::RateOnly(Contestant::Resp, Contestant::Cell, Some(3.0));
-        let reached = Reached::new(rate_only, &results).unwrap();
-        assert_eq!((reached.figure, reached.is_met()), (Some(2.0), Some(false)));
+        let result = GoalResult::new(rate_only, &results).unwrap();
+        assert_eq!((result.figure, result.is_met()), (Some(2.0), Some(false)));
     }
 
     #[test]
@@ -274,7 +284,7 @@ mod tests {
         let mut cell = result(Contestant::Cell, 1, 1);
         cell.turns = Err("not built: try harder".to_owned());
         let results = [result(Contestant::Resp, 2_000, 500), cell];
-        assert!(Reached::new(GOAL, &results).is_none());
+        assert!(GoalResult::new(GOAL, &results).is_none());
         let text = printed(&results, false);
         assert!(text.contains("redis-cell: not built: try harder"), "{text}");
         assert!(!text.contains("/ redis-cell"), "{text}");

@@ -8,7 +8,7 @@ use tollgate_testkit::{Check, Process, Signal, free_port, program, wait_for};
 
 use super::contestant::{Contestant, Program, find};
 use super::files;
-use crate::args::{FloorProtocol, Servers};
+use crate::args::{NoopProtocol, Servers};
 use crate::system::{Cores, ProcessTree};
 
 /// How long a server may take until it listens.
@@ -58,7 +58,7 @@ pub(crate) struct Starter<'a> {
 
 /// A name for errors, a core if servers are pinned, and a free port.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ServerSlot<'a> {
     name: &'a str,
     core: Option<usize>,
     port: u16,
@@ -71,7 +71,7 @@ impl Starter<'_> {
         let core = self.cores.map(|cores| cores.server);
         let other_core = self.cores.map(|cores| cores.load);
         let service = match contestant {
-            EnvoyFloor => Some(RlsFloor),
+            EnvoyNoop => Some(RlsNoop),
             EnvoyOurs => Some(Rls),
             EnvoyOursNoFields => Some(RlsNoFields),
             EnvoyLimitador => Some(Limitador),
@@ -81,21 +81,21 @@ impl Starter<'_> {
         let (server, helpers) = match (contestant, service) {
             (_, Some(service)) => {
                 let service = self.single(service, &format!("{name} service"), other_core)?;
-                let upstream = self.floor(FloorProtocol::Http, place(&upstream, other_core)?)?;
-                let server = self.envoy(place(name, core)?, &service, &upstream)?;
+                let upstream = self.noop(NoopProtocol::Http, slot(&upstream, other_core)?)?;
+                let server = self.envoy(slot(name, core)?, &service, &upstream)?;
                 (server, vec![service, upstream])
             }
             (NginxGateway | Gateway, _) => {
-                let upstream = self.nginx(place(&upstream, other_core)?, files::Nginx::Upstream)?;
+                let upstream = self.nginx(slot(&upstream, other_core)?, files::Nginx::Upstream)?;
                 let port = upstream.address.port();
                 let server = match contestant {
-                    Gateway => self.gateway(place(name, core)?, port)?,
-                    _ => self.nginx(place(name, core)?, files::Nginx::Proxy(port))?,
+                    Gateway => self.gateway(slot(name, core)?, port)?,
+                    _ => self.nginx(slot(name, core)?, files::Nginx::Proxy(port))?,
                 };
                 (server, vec![upstream])
             }
             (UpstreamAlone, _) => {
-                let server = self.nginx(place(name, other_core)?, files::Nginx::Upstream)?;
+                let server = self.nginx(slot(name, other_core)?, files::Nginx::Upstream)?;
                 (server, Vec::new())
             }
             _ => (self.single(contestant, name, core)?, Vec::new()),
@@ -115,13 +115,13 @@ impl Starter<'_> {
         core: Option<usize>,
     ) -> io::Result<Server> {
         use Contestant::*;
-        let place = place(name, core)?;
-        let port = place.port.to_string();
+        let slot = slot(name, core)?;
+        let port = slot.port.to_string();
         match contestant {
-            HttpFloor | HttpFloorGet => self.floor(FloorProtocol::Http, place),
-            RespFloor => self.floor(FloorProtocol::Resp, place),
-            RlsFloor => self.floor(FloorProtocol::Rls, place),
-            Nginx => self.nginx(place, files::Nginx::Limit),
+            HttpNoop | HttpNoopGet => self.noop(NoopProtocol::Http, slot),
+            RespNoop => self.noop(NoopProtocol::Resp, slot),
+            RlsNoop => self.noop(NoopProtocol::Rls, slot),
+            Nginx => self.nginx(slot, files::Nginx::Limit),
             Cell | Lua => {
                 let mut arguments = vec!["--port", &port, "--bind", "127.0.0.1"];
                 arguments.extend(["--save", "", "--appendonly", "no"]);
@@ -130,7 +130,7 @@ impl Starter<'_> {
                     module = find(Program::Cell, self.args)?.display().to_string();
                     arguments.extend(["--loadmodule", &module]);
                 }
-                self.launch(Program::Redis, &place, &arguments, "")
+                self.launch(Program::Redis, &slot, &arguments, "")
             }
             CrabHttp | CrabResp | CrabRls => {
                 let protocol = match contestant {
@@ -142,28 +142,23 @@ impl Starter<'_> {
                     ["", "-host", "-port"].map(|option| format!("--{protocol}{option}"));
                 let arguments = [&on, &host, "127.0.0.1", &with_port, &port];
                 let quiet = ["--log-level", "error"];
-                self.launch(
-                    Program::Crab,
-                    &place,
-                    &[&arguments[..], &quiet].concat(),
-                    "",
-                )
+                self.launch(Program::Crab, &slot, &[&arguments[..], &quiet].concat(), "")
             }
             Limitador => {
                 let arguments = [port.as_str(), files::CAPACITY];
-                self.launch(Program::Limitador, &place, &arguments, "")
+                self.launch(Program::Limitador, &slot, &arguments, "")
             }
-            _ => self.serve(contestant, &place),
+            _ => self.serve(contestant, &slot),
         }
     }
 
-    fn serve(&self, contestant: Contestant, place: &Place<'_>) -> io::Result<Server> {
+    fn serve(&self, contestant: Contestant, slot: &ServerSlot<'_>) -> io::Result<Server> {
         let policy = match contestant {
             Contestant::TenLimits => files::policy_with(10),
             Contestant::ThousandLimits => files::policy_with(1000),
             _ => files::policy(contestant != Contestant::RlsNoFields),
         };
-        let address = format!("127.0.0.1:{}", place.port);
+        let address = format!("127.0.0.1:{}", slot.port);
         let other = format!("127.0.0.1:{}", free_port().map_err(io::Error::other)?);
         let mut arguments = vec!["serve", "--policy", CONFIG, "--admin", "off", "--listen"];
         arguments.extend(match contestant {
@@ -174,78 +169,83 @@ impl Starter<'_> {
             Contestant::Rls | Contestant::RlsNoFields => vec![&other, "--rls", &address],
             _ => vec![address.as_str()],
         });
-        self.launch(Program::Tollgate, place, &arguments, &policy)
+        self.launch(Program::Tollgate, slot, &arguments, &policy)
     }
 
-    fn gateway(&self, place: Place<'_>, upstream: u16) -> io::Result<Server> {
-        let address = format!("127.0.0.1:{}", place.port);
+    fn gateway(&self, slot: ServerSlot<'_>, upstream: u16) -> io::Result<Server> {
+        let address = format!("127.0.0.1:{}", slot.port);
         let mut arguments = vec!["gateway", "--policy", CONFIG, "--listen", &address];
         arguments.extend(["--admin", "off", "--threads", "1"]);
         let policy = files::gateway_policy(upstream);
-        self.launch(Program::Tollgate, &place, &arguments, &policy)
+        self.launch(Program::Tollgate, &slot, &arguments, &policy)
     }
 
-    fn floor(&self, protocol: FloorProtocol, place: Place<'_>) -> io::Result<Server> {
+    fn noop(&self, protocol: NoopProtocol, slot: ServerSlot<'_>) -> io::Result<Server> {
         let protocol = match protocol {
-            FloorProtocol::Http => "http",
-            FloorProtocol::Resp => "resp",
-            FloorProtocol::Rls => "rls",
+            NoopProtocol::Http => "http",
+            NoopProtocol::Resp => "resp",
+            NoopProtocol::Rls => "rls",
         };
-        let arguments = ["floor", protocol, &place.port.to_string()];
-        self.launch(Program::Own, &place, &arguments, "")
+        let arguments = ["noop", protocol, &slot.port.to_string()];
+        self.launch(Program::Own, &slot, &arguments, "")
     }
 
-    fn nginx(&self, place: Place<'_>, task: files::Nginx) -> io::Result<Server> {
+    fn nginx(&self, slot: ServerSlot<'_>, task: files::Nginx) -> io::Result<Server> {
         let arguments = ["-e", "stderr", "-p", ".", "-c", CONFIG];
-        let config = files::nginx(place.port, task);
-        self.launch(Program::Nginx, &place, &arguments, &config)
+        let config = files::nginx(slot.port, task);
+        self.launch(Program::Nginx, &slot, &arguments, &config)
     }
 
-    fn envoy(&self, place: Place<'_>, service: &Server, upstream: &Server) -> io::Result<Server> {
+    fn envoy(
+        &self,
+        slot: ServerSlot<'_>,
+        service: &Server,
+        upstream: &Server,
+    ) -> io::Result<Server> {
         let mut arguments = vec!["--concurrency", "1", "--disable-hot-restart"];
         arguments.extend(["--log-level", "error", "-c", CONFIG]);
         let (service, upstream) = (service.address.port(), upstream.address.port());
-        let config = files::envoy(place.port, service, upstream);
-        self.launch(Program::Envoy, &place, &arguments, &config)
+        let config = files::envoy(slot.port, service, upstream);
+        self.launch(Program::Envoy, &slot, &arguments, &config)
     }
 
     /// Starts a program in a directory of its own with this configuration, and waits until it listens.
     fn launch(
         &self,
         program: Program,
-        place: &Place<'_>,
+        slot: &ServerSlot<'_>,
         arguments: &[&str],
         config: &str,
     ) -> io::Result<Server> {
         let path = find(program, self.args)?;
-        self::launch(place, &path, arguments, config).map_err(io::Error::other)
+        self::launch(slot, &path, arguments, config).map_err(io::Error::other)
     }
 }
 
-fn place(name: &str, core: Option<usize>) -> io::Result<Place<'_>> {
+fn slot(name: &str, core: Option<usize>) -> io::Result<ServerSlot<'_>> {
     let port = free_port().map_err(io::Error::other)?;
-    Ok(Place { name, core, port })
+    Ok(ServerSlot { name, core, port })
 }
 
 fn launch(
-    place: &Place<'_>,
+    slot: &ServerSlot<'_>,
     path: &std::path::Path,
     arguments: &[&str],
     config: &str,
 ) -> tollgate_testkit::Result<Server> {
-    let process = match place.core {
-        None => Process::prepare(place.name, path, arguments)?,
+    let process = match slot.core {
+        None => Process::prepare(slot.name, path, arguments)?,
         // `taskset` becomes the program, so its process id is the same.
         Some(core) => {
             let (core, path) = (core.to_string(), path.display().to_string());
             let arguments = [&["-c", &core, &path], arguments].concat();
-            Process::prepare(place.name, &program("taskset")?, &arguments)?
+            Process::prepare(slot.name, &program("taskset")?, &arguments)?
         }
     };
     process.write(CONFIG, config)?;
     process.start()?;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, place.port));
-    let what = format!("{} listens", place.name);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, slot.port));
+    let what = format!("{} listens", slot.name);
     wait_for(
         &what,
         READY_TIMEOUT,
@@ -266,9 +266,9 @@ mod tests {
 
     #[test]
     fn a_server_that_exits_at_once_is_reported_with_its_log() {
-        let place = place("short lived", None).unwrap();
+        let slot = slot("short lived", None).unwrap();
         let script = ["-c", "echo the policy is wrong >&2; exit 3"];
-        let error = launch(&place, Path::new("/bin/sh"), &script, "").unwrap_err();
+        let error = launch(&slot, Path::new("/bin/sh"), &script, "").unwrap_err();
         let message = error.to_string();
         assert!(message.starts_with("short lived exited"), "{message}");
         assert!(message.contains("the policy is wrong"), "{message}");

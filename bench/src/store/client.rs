@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tollgate_policy::shared::{SharedLimits, SharedStore};
-use tollgate_redis::{Settings, Store};
+use tollgate_redis::{RedisStore, Settings};
 use tollgate_testkit::servers::Server;
 
 use super::connection::Connection;
 use super::{KEYS, WARM_UP, commands, load_hand, request, script_client, with_limits};
-use crate::args::{self, Passes};
+use crate::args::{self, PassArgs};
 use crate::figures::{Figures, interleave, ratio};
 use crate::output::{Output, Row};
 use crate::system::{Cores, on_load_core};
@@ -79,14 +79,14 @@ pub(super) fn compare(
 }
 
 /// Decisions a second of the store, and how many of them failed.
-fn tollgate(port: u16, passes: Passes, in_flight: usize) -> io::Result<(f64, u64)> {
+fn tollgate(port: u16, passes: PassArgs, in_flight: usize) -> io::Result<(f64, u64)> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         let mut settings = Settings::standalone("127.0.0.1", port);
         // The figure is the rate, not the latency.
         settings.deadline = Duration::from_secs(1);
-        let store = Store::open(settings, runtime.handle()).map_err(io::Error::other)?;
+        let store = RedisStore::open(settings, runtime.handle()).map_err(io::Error::other)?;
         let limits = with_limits(|limits| {
             let prepared = store.prepare(limits);
             prepared.map_err(|(_, error)| io::Error::other(error))
@@ -118,7 +118,7 @@ async fn charge(limits: Arc<dyn SharedLimits>, counts: Arc<[AtomicU64; 2]>, seed
 }
 
 /// Requests a second of a client that only sends the same script and delimits replies.
-fn bare(server: &Server, passes: Passes, in_flight: usize) -> io::Result<f64> {
+fn bare(server: &Server, passes: PassArgs, in_flight: usize) -> io::Result<f64> {
     let commands = commands(&mut script_client(server)?, &[0])?;
     let mut connection = Connection::new(server.port())?;
     connection.run(&commands, in_flight, passes.warm_up(WARM_UP))?;
@@ -128,7 +128,7 @@ fn bare(server: &Server, passes: Passes, in_flight: usize) -> io::Result<f64> {
 }
 
 /// Requests a second of `redis-benchmark` with the script by hand.
-fn redis_benchmark(server: &Server, passes: Passes, in_flight: usize) -> io::Result<f64> {
+fn redis_benchmark(server: &Server, passes: PassArgs, in_flight: usize) -> io::Result<f64> {
     let sha = load_hand(&mut script_client(server)?)?;
     // As many as take about the time, by the rate of a usual server.
     let millis = u64::try_from(passes.time.as_millis()).unwrap_or(1000);

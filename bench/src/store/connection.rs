@@ -4,12 +4,12 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
-use tollgate_testkit::resp::Frames;
+use tollgate_testkit::resp::RespFramer;
 
 /// A connection to a server.
 pub(crate) struct Connection {
     stream: TcpStream,
-    replies: Frames,
+    replies: RespFramer,
 }
 
 /// Counts of replies.
@@ -25,7 +25,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         Ok(Connection {
             stream,
-            replies: Frames::replies(),
+            replies: RespFramer::replies(),
         })
     }
 

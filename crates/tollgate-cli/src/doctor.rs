@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tollgate_config::StoreSpec;
-use tollgate_redis::{Finding, Severity, doctor};
+use tollgate_redis::{DoctorFinding, DoctorSeverity, doctor};
 
 use crate::cli::Doctor;
 use crate::fault::Stop;
@@ -34,10 +34,10 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
         })?;
     let findings = events.block_on(doctor(&wiring::settings(&spec)));
     tell(asked.json, &findings, out)?;
-    let is_bad = |finding: &Finding| match finding.severity {
-        Severity::Error => true,
-        Severity::Warning => asked.deny_warnings,
-        Severity::Ok | Severity::Note => false,
+    let is_bad = |finding: &DoctorFinding| match finding.severity {
+        DoctorSeverity::Error => true,
+        DoctorSeverity::Warning => asked.deny_warnings,
+        DoctorSeverity::Ok | DoctorSeverity::Note => false,
     };
     Ok(match findings.iter().any(is_bad) {
         true => ExitCode::FAILURE,
@@ -45,7 +45,7 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
     })
 }
 
-fn tell(as_json: bool, findings: &[Finding], out: &mut impl Write) -> Result<(), Stop> {
+fn tell(as_json: bool, findings: &[DoctorFinding], out: &mut impl Write) -> Result<(), Stop> {
     for finding in findings {
         match as_json {
             true => json::line(&Record::new(finding), out),
@@ -61,7 +61,7 @@ fn tell(as_json: bool, findings: &[Finding], out: &mut impl Write) -> Result<(),
         1 => format!("1 {one}"),
         count => format!("{count} {one}s"),
     };
-    let summary = match (count(Severity::Error), count(Severity::Warning)) {
+    let summary = match (count(DoctorSeverity::Error), count(DoctorSeverity::Warning)) {
         (0, 0) => "nothing is wrong".into(),
         (0, warnings) => counted(warnings, "warning"),
         (errors, 0) => counted(errors, "error"),
@@ -75,8 +75,8 @@ fn tell(as_json: bool, findings: &[Finding], out: &mut impl Write) -> Result<(),
 }
 
 fn tell_nothing(as_json: bool, words: &str, out: &mut impl Write) -> Result<(), Stop> {
-    let finding = Finding {
-        severity: Severity::Ok,
+    let finding = DoctorFinding {
+        severity: DoctorSeverity::Ok,
         code: "memory",
         message: words.into(),
         hint: None,
@@ -99,13 +99,13 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    fn new(finding: &'a Finding) -> Record<'a> {
+    fn new(finding: &'a DoctorFinding) -> Record<'a> {
         Record {
             severity: match finding.severity {
-                Severity::Ok => "ok",
-                Severity::Note => "note",
-                Severity::Warning => "warning",
-                Severity::Error => "error",
+                DoctorSeverity::Ok => "ok",
+                DoctorSeverity::Note => "note",
+                DoctorSeverity::Warning => "warning",
+                DoctorSeverity::Error => "error",
             },
             code: finding.code,
             message: &finding.message,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tollgate_config::{SecretSpec, SharedSpec, TlsFiles, Topology as Named};
 use tollgate_policy::shared::SharedStore;
-use tollgate_redis::{Secret, Settings, Store, Tls, Topology};
+use tollgate_redis::{RedisStore, Secret, Settings, Tls, Topology};
 use tollgate_server::engine::OpenStore;
 
 /// Opens the store of a policy; its connections live on this runtime.
 pub(crate) fn open_store(runtime: Handle) -> OpenStore {
     OpenStore(Arc::new(move |spec: &SharedSpec| {
-        let store = Store::open(settings(spec), &runtime);
+        let store = RedisStore::open(settings(spec), &runtime);
         let store = store.map_err(|error| format!("{error}\nhint: {}", error.hint()))?;
         Ok(Arc::new(store) as Arc<dyn SharedStore>)
     }))

@@ -8,7 +8,7 @@ use crate::error::LoadError;
 /// One connection's side of a protocol. It owns no socket and no clock.
 ///
 /// [`run()`](crate::run()) drives codecs on many connections and threads. A benchmark that needs a loop of its own drives them
-/// itself: [`Plan::codec`](crate::Plan::codec).
+/// itself: [`LoadPlan::codec`](crate::LoadPlan::codec).
 pub trait Codec {
     /// Starts a new connection: forgets the old one, and writes what precedes the first request.
     fn start(&mut self, _out: &mut Vec<u8>) {}
@@ -95,12 +95,12 @@ const MAX_TEXT: usize = 80;
 impl fmt::Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::ServerError(text) => f.write_str(&shown(kind(text))),
+            Failure::ServerError(text) => f.write_str(&sanitized(kind(text))),
             Failure::Unjudged(AdmitRule::VerdictField) => {
-                f.write_str("a reply that cannot be judged: it has no `verdict` that is known")
+                f.write_str("a reply without a known `verdict`")
             }
             Failure::Unjudged(_) => f.write_str(
-                "a reply that `--admitted` cannot judge: it does not begin with a number",
+                "a reply that `--admitted` cannot classify: it does not begin with a number",
             ),
             Failure::Http(status) => write!(f, "status {status}"),
             Failure::Grpc(code) => match grpc_name(*code) {
@@ -122,17 +122,17 @@ fn kind(text: &[u8]) -> &[u8] {
 }
 
 /// A text of a server, truncated and safe for a terminal.
-pub(crate) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn sanitized(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let mut shown: String = text
+    let mut sanitized: String = text
         .chars()
         .take(MAX_TEXT)
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
     if text.chars().nth(MAX_TEXT).is_some() {
-        shown.push('…');
+        sanitized.push('…');
     }
-    shown
+    sanitized
 }
 
 fn grpc_name(code: u32) -> Option<&'static str> {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_text_of_a_server_neither_controls_nor_floods_a_terminal() {
-        assert_eq!(shown(b"\x1b[2J\xff"), "\u{fffd}[2J\u{fffd}");
-        assert_eq!(shown(&[b'x'; 1000]).chars().count(), MAX_TEXT + 1);
+        assert_eq!(sanitized(b"\x1b[2J\xff"), "\u{fffd}[2J\u{fffd}");
+        assert_eq!(sanitized(&[b'x'; 1000]).chars().count(), MAX_TEXT + 1);
     }
 }

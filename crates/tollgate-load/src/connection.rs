@@ -68,7 +68,7 @@ enum SessionEnd {
     Done,
     Closed(Option<io::Error>),
     TimedOut,
-    Protocol(LoadError),
+    TargetProtocol(LoadError),
 }
 
 /// How to reach a server.
@@ -150,7 +150,7 @@ impl Connection {
         let mut counters = self.counters.borrow_mut();
         let why = match end {
             SessionEnd::Done => return Ok(None),
-            SessionEnd::Protocol(error) => {
+            SessionEnd::TargetProtocol(error) => {
                 let problem = format!("{}: {}", self.name, error.problem);
                 return Err(LoadError::new(problem, error.hint));
             }
@@ -280,7 +280,7 @@ impl<'a> Session<'a> {
                 Ok(Some(len)) => {
                     self.received += len;
                     if let Err(error) = self.process_input() {
-                        return SessionEnd::Protocol(error);
+                        return SessionEnd::TargetProtocol(error);
                     }
                 }
                 Err(error) => return SessionEnd::Closed(Some(error)),

@@ -1,8 +1,8 @@
 //! The codecs, for the fuzz targets. Not part of the interface: it may change at any time.
 
 use crate::codec::{Event, Response};
-use crate::plan::Plan;
-use crate::target::{Protocol, Target};
+use crate::plan::LoadPlan;
+use crate::target::{Target, TargetProtocol};
 
 /// The content of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,12 +19,12 @@ pub struct Read {
 
 /// Reads a stream like a connection, in pieces, after this many requests.
 pub fn read<'a>(
-    protocol: Protocol,
+    protocol: TargetProtocol,
     requests: u64,
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> Option<Read> {
     let target = Target::parse(&format!("{}://h", protocol.name())).ok()?;
-    let mut codec = Plan::new(Vec::new()).codec(&target).ok()?;
+    let mut codec = LoadPlan::new(Vec::new()).codec(&target).ok()?;
     let mut out = Vec::new();
     codec.start(&mut out);
     (0..requests).for_each(|key| codec.write_request(key, &mut out));

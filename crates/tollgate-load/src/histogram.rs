@@ -122,10 +122,10 @@ mod tests {
         (1..=10_000).for_each(|micros| histogram.record(micros * 1000));
         for share in [5000, 9000, 9900, 9990, 10_000] {
             let truth = share * 1000;
-            let told = histogram.quantile(share);
+            let reported = histogram.quantile(share);
             assert!(
-                truth <= told && told <= truth + truth / 128,
-                "{share}: {told}"
+                truth <= reported && reported <= truth + truth / 128,
+                "{share}: {reported}"
             );
         }
         assert_eq!(histogram.max(), 10_000_000);

@@ -6,7 +6,7 @@
 
 use httparse::Status;
 
-use crate::codec::{Codec, Event, Failure, Judgement, Response, shown};
+use crate::codec::{Codec, Event, Failure, Judgement, Response, sanitized};
 use crate::error::LoadError;
 use crate::template::{KeyFormat, Template};
 
@@ -201,7 +201,12 @@ fn content_length(value: &[u8]) -> Result<usize, LoadError> {
     let len: Option<u64> = text.and_then(|digits| digits.parse().ok());
     len.filter(|len| *len <= MAX_BODY_BYTES)
         .and_then(|len| usize::try_from(len).ok())
-        .ok_or_else(|| malformed(format!("a malformed content-length: `{}`", shown(value))))
+        .ok_or_else(|| {
+            malformed(format!(
+                "a malformed content-length: `{}`",
+                sanitized(value)
+            ))
+        })
 }
 
 /// The length of a chunked body, if it is complete.
@@ -214,7 +219,10 @@ fn chunked_len(bytes: &[u8]) -> Result<Option<usize>, LoadError> {
             Ok(Status::Partial) => return Ok(None),
             _ => {
                 let line = rest.split(|byte| *byte == b'\n').next().unwrap_or(rest);
-                return Err(malformed(format!("a malformed chunk: `{}`", shown(line))));
+                return Err(malformed(format!(
+                    "a malformed chunk: `{}`",
+                    sanitized(line)
+                )));
             }
         };
         at += line;
@@ -237,20 +245,20 @@ fn chunked_len(bytes: &[u8]) -> Result<Option<usize>, LoadError> {
 }
 
 fn malformed(problem: String) -> LoadError {
-    LoadError::new(problem, "name a server that speaks HTTP/1.1")
+    LoadError::new(problem, "name a server with HTTP/1.1")
 }
 
 fn not_http(bytes: &[u8]) -> LoadError {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or(bytes);
     let hint = match bytes.first() {
         Some(b'+' | b'-' | b':' | b'$' | b'*') => {
-            "this server speaks the Redis protocol: write `resp://` before its address"
+            "this server uses the Redis protocol: write `resp://` before its address"
         }
         Some(0) => "this server may speak HTTP/2: write `grpc://` before its address",
         Some(0x15 | 0x16) => "this server wants TLS: write `https://` before its address",
-        _ => "name a server that speaks HTTP/1.1",
+        _ => "name a server with HTTP/1.1",
     };
-    LoadError::new(format!("no HTTP/1.1 response: `{}`", shown(line)), hint)
+    LoadError::new(format!("no HTTP/1.1 response: `{}`", sanitized(line)), hint)
 }
 
 #[cfg(test)]

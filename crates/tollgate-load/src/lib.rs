@@ -1,12 +1,12 @@
 //! Load for rate limiters, and an audit of what they admit.
 //!
-//! A [`Plan`] states the targets, the requests and the rate; [`run()`] executes it and returns a [`Report`]. It uses the Redis
+//! A [`LoadPlan`] states the targets, the requests and the rate; [`run()`] executes it and returns a [`LoadReport`]. It uses the Redis
 //! protocol, HTTP/1.1 and Envoy's rate limit service, so it can load any limiter.
 //!
 //! ```no_run
-//! use tollgate_load::{Plan, Target, run};
+//! use tollgate_load::{LoadPlan, Target, run};
 //!
-//! let plan = Plan::new(vec![Target::parse("resp://127.0.0.1:6379")?]);
+//! let plan = LoadPlan::new(vec![Target::parse("resp://127.0.0.1:6379")?]);
 //! let report = run(plan, &mut |responses, elapsed| eprintln!("{responses} after {elapsed:?}"))?;
 //! println!("{:.0} per second, {} refused", report.per_second(), report.refused);
 //! # Ok::<(), tollgate_load::LoadError>(())
@@ -23,7 +23,7 @@
 //! | `counters`, `histogram`, `report` | the results |
 //! | `audit` | what was admitted against the most that was allowed |
 //!
-//! A benchmark that needs a loop of its own takes a [`Codec`] from [`Plan::codec`].
+//! A benchmark that needs a loop of its own takes a [`Codec`] from [`LoadPlan::codec`].
 //!
 //! # Limits
 //!
@@ -56,15 +56,15 @@ mod template;
 mod tls;
 
 pub use admit_rule::AdmitRule;
-pub use audit::{Allowance, Audit, Finding};
+pub use audit::{Allowance, Audit, AuditFinding};
 pub use codec::{Codec, Event, Failure, Judgement, Response};
 pub use error::LoadError;
 pub use grpc::{GrpcTemplate, UnaryCall};
 pub use histogram::{Histogram, WHOLE};
 pub use http::HttpTemplate;
 pub use keys::KeyPicker;
-pub use plan::{DEFAULT_COMMAND, Plan};
-pub use report::{Loss, Report, TargetReport};
+pub use plan::{DEFAULT_COMMAND, LoadPlan};
+pub use report::{LoadReport, Loss, TargetReport};
 pub use resp::Credentials;
 pub use run::{run, run_while};
-pub use target::{Protocol, Target};
+pub use target::{Target, TargetProtocol};

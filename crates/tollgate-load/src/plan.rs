@@ -12,7 +12,7 @@ use crate::error::LoadError;
 use crate::grpc::{Grpc, GrpcTemplate, UnaryCall};
 use crate::http::{Http, HttpTemplate};
 use crate::resp::{Credentials, Resp};
-use crate::target::{Protocol, Target};
+use crate::target::{Target, TargetProtocol};
 use crate::template::KeyFormat;
 
 /// A command of redis-cell, with a hundred per second for each key.
@@ -28,7 +28,7 @@ const MAX_TEXT: usize = 16 << 10;
 
 /// A run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct LoadPlan {
     /// The servers; connections are assigned to them in turn.
     pub targets: Vec<Target>,
     /// Connections in all.
@@ -71,10 +71,10 @@ pub struct Plan {
     pub allowance: Option<Allowance>,
 }
 
-impl Plan {
+impl LoadPlan {
     /// Ten seconds on 50 connections to these servers, one request at a time on each, over a thousand keys.
-    pub fn new(targets: Vec<Target>) -> Plan {
-        Plan {
+    pub fn new(targets: Vec<Target>) -> LoadPlan {
+        LoadPlan {
             targets,
             connections: 50,
             pipeline: 1,
@@ -164,7 +164,7 @@ impl Plan {
     pub fn codec(&self, target: &Target) -> Result<Box<dyn Codec>, LoadError> {
         let key_format = self.key_format();
         Ok(match target.protocol {
-            Protocol::Resp => {
+            TargetProtocol::Resp => {
                 let words = command_line::split(&self.command)?;
                 let name = words.first().map_or("", String::as_str);
                 let rule = self.admit_rule.or_else(|| AdmitRule::for_command(name));
@@ -175,13 +175,13 @@ impl Plan {
                     self.credentials.as_ref(),
                 ))
             }
-            Protocol::Http => Box::new(Http::new(
+            TargetProtocol::Http => Box::new(Http::new(
                 &self.http,
                 &target.host,
                 &target.path,
                 &key_format,
             )),
-            Protocol::Grpc => Box::new(Grpc::new(&self.grpc, target, self.cost, &key_format)),
+            TargetProtocol::Grpc => Box::new(Grpc::new(&self.grpc, target, self.cost, &key_format)),
         })
     }
 
@@ -308,8 +308,8 @@ impl Plan {
     /// Validates that the requests contain their key and cost.
     fn validate_request(&self, target: &Target) -> Result<(), LoadError> {
         let (text, place) = match target.protocol {
-            Protocol::Resp => (self.command.clone(), "--command"),
-            Protocol::Http => {
+            TargetProtocol::Resp => (self.command.clone(), "--command"),
+            TargetProtocol::Http => {
                 let values = self.http.headers.iter().map(|(_, value)| value.as_str());
                 let values: String = values.collect();
                 (
@@ -317,7 +317,7 @@ impl Plan {
                     "the path, --header or --body",
                 )
             }
-            Protocol::Grpc => {
+            TargetProtocol::Grpc => {
                 let values = self.grpc.descriptor.iter().map(|(_, value)| value.as_str());
                 (values.collect(), "--descriptor")
             }
@@ -328,20 +328,20 @@ impl Plan {
                 format!("write `{{key}}` in {place}, or use `--keys 1`"),
             ));
         }
-        let has_cost = target.protocol == Protocol::Grpc || text.contains("{cost}");
+        let has_cost = target.protocol == TargetProtocol::Grpc || text.contains("{cost}");
         if self.cost != 1 && !has_cost {
             return Err(LoadError::new(
                 format!("no request to {target} contains its cost"),
                 format!("write `{{cost}}` in {place}, or leave `--cost` out"),
             ));
         }
-        if target.protocol == Protocol::Resp && self.allowance.is_some() {
+        if target.protocol == TargetProtocol::Resp && self.allowance.is_some() {
             return self.validate_audit();
         }
         Ok(())
     }
 
-    /// Validates that replies can be judged for the audit.
+    /// Validates that the audit can classify replies.
     fn validate_audit(&self) -> Result<(), LoadError> {
         let words = command_line::split(&self.command)?;
         let name = words.first().map_or("", String::as_str);
@@ -354,7 +354,7 @@ impl Plan {
         match self.admit_rule.or_else(|| AdmitRule::for_command(name)) {
             Some(_) => Ok(()),
             None => Err(LoadError::new(
-                format!("the replies of `{name}` cannot be judged: the command is unknown"),
+                format!("the replies of `{name}` cannot be classified: the command is unknown"),
                 "state the rule by one of its replies: `--admitted nonzero`, `zero` or `at-most:100` by its first \
                  number, `verdict` by its field of that name, or `any`",
             )),
@@ -366,8 +366,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(target: &str) -> Plan {
-        Plan::new(vec![Target::parse(target).unwrap()])
+    fn plan(target: &str) -> LoadPlan {
+        LoadPlan::new(vec![Target::parse(target).unwrap()])
     }
 
     #[test]
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn an_invalid_plan_is_an_error_before_the_run() {
-        type Change = fn(&mut Plan);
+        type Change = fn(&mut LoadPlan);
         let changes: [(&str, Change); 16] = [
             ("no target", |plan| plan.targets.clear()),
             ("--connections", |plan| plan.connections = 0),

@@ -11,11 +11,11 @@ use crate::audit::Audit;
 use crate::counters::Counters;
 use crate::error::LoadError;
 use crate::histogram::Histogram;
-use crate::plan::Plan;
+use crate::plan::LoadPlan;
 
 /// The results of a run.
 #[derive(Debug)]
-pub struct Report {
+pub struct LoadReport {
     /// From the end of the warm-up to the end of the run, or to the last response if that came later.
     pub elapsed: Duration,
     /// Admitted requests.
@@ -112,17 +112,17 @@ impl TargetReport {
     }
 }
 
-impl Report {
+impl LoadReport {
     /// Builds the report from the counters.
     ///
     /// # Errors
     /// Connections were given up and no response ever arrived: there is nothing to report.
     pub(crate) fn new(
-        plan: &Plan,
+        plan: &LoadPlan,
         mut counters: Counters,
         (begin, warm_until): (u64, u64),
         is_interrupted: bool,
-    ) -> Result<Report, LoadError> {
+    ) -> Result<LoadReport, LoadError> {
         if counters
             .targets
             .iter()
@@ -144,7 +144,7 @@ impl Report {
             .iter()
             .map(|schedule| schedule.unsent(end));
         let audit = plan.allowance.as_ref().zip(counters.log);
-        Ok(Report {
+        Ok(LoadReport {
             elapsed: Duration::from_nanos(end.saturating_sub(warm_until)),
             admitted: sum(|target| target.admitted),
             refused: sum(|target| target.refused),
@@ -180,7 +180,7 @@ impl Report {
 }
 
 /// Reports the first connection that was given up as the problem of the run.
-fn fail_without_responses(plan: &Plan, counters: &Counters) -> Result<(), LoadError> {
+fn fail_without_responses(plan: &LoadPlan, counters: &Counters) -> Result<(), LoadError> {
     let losses = plan.targets.iter().zip(&counters.targets);
     let losses = losses.filter_map(|(target, report)| Some((target, report.loss.as_ref()?)));
     match losses.min_by_key(|(_, loss)| loss.after) {

@@ -11,7 +11,7 @@
 use std::fmt;
 
 use crate::admit_rule::{AdmitRule, ReplyFields};
-use crate::codec::{Codec, Event, Failure, Judgement, Response, shown};
+use crate::codec::{Codec, Event, Failure, Judgement, Response, sanitized};
 use crate::error::LoadError;
 use crate::template::{KeyFormat, Template};
 
@@ -29,8 +29,8 @@ pub struct Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Credentials");
-        shown.field("user", &self.user).finish_non_exhaustive()
+        let mut output = f.debug_struct("Credentials");
+        output.field("user", &self.user).finish_non_exhaustive()
     }
 }
 
@@ -100,7 +100,7 @@ impl Codec for Resp {
         };
         if self.is_unauthenticated {
             if let Some(error) = reply.error {
-                let problem = format!("the server rejects the password: `{}`", shown(error));
+                let problem = format!("the server rejects the password: `{}`", sanitized(error));
                 let hint = "check the content of `--password-file`, and `--user`";
                 return Err(LoadError::new(problem, hint));
             }
@@ -258,14 +258,14 @@ fn number(digits: &[u8]) -> Option<i64> {
 fn not_resp(bytes: &[u8]) -> LoadError {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or(bytes);
     let hint = if bytes.starts_with(b"HTTP/") {
-        "this server speaks HTTP: write `http://` before its address"
+        "this server uses HTTP: write `http://` before its address"
     } else if bytes.starts_with(&[0, 0]) {
         "this server may speak HTTP/2: write `grpc://` before its address"
     } else {
-        "name a server that speaks the Redis protocol; if it requires TLS, write `resps://`"
+        "name a server with the Redis protocol; if it requires TLS, write `resps://`"
     };
     LoadError::new(
-        format!("no reply of the Redis protocol: `{}`", shown(line)),
+        format!("no reply of the Redis protocol: `{}`", sanitized(line)),
         hint,
     )
 }

@@ -16,8 +16,8 @@ use crate::connection::{Connection, Endpoint};
 use crate::counters::Counters;
 use crate::error::LoadError;
 use crate::keys::KeyPicker;
-use crate::plan::Plan;
-use crate::report::Report;
+use crate::plan::LoadPlan;
+use crate::report::LoadReport;
 use crate::schedule::Schedule;
 use crate::stopwatch::{Stopwatch, nanos};
 use crate::tls::TlsRoots;
@@ -42,7 +42,7 @@ impl Progress {
 
 /// What all threads of a run share.
 struct Shared {
-    plan: Plan,
+    plan: LoadPlan,
     addresses: Vec<SocketAddr>,
     stopwatch: Stopwatch,
     progress: Arc<Progress>,
@@ -68,7 +68,10 @@ enum Stop {
 /// # Errors
 /// An invalid plan, a server that cannot be reached at the start or never responds, or a protocol violation. A server that is lost
 /// later is part of the report.
-pub fn run(plan: Plan, on_progress: &mut dyn FnMut(u64, Duration)) -> Result<Report, LoadError> {
+pub fn run(
+    plan: LoadPlan,
+    on_progress: &mut dyn FnMut(u64, Duration),
+) -> Result<LoadReport, LoadError> {
     run_while(plan, &mut |answers, passed| {
         on_progress(answers, passed);
         ControlFlow::Continue(())
@@ -80,9 +83,9 @@ pub fn run(plan: Plan, on_progress: &mut dyn FnMut(u64, Duration)) -> Result<Rep
 /// # Errors
 /// As [`run()`].
 pub fn run_while(
-    plan: Plan,
+    plan: LoadPlan,
     on_progress: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
-) -> Result<Report, LoadError> {
+) -> Result<LoadReport, LoadError> {
     plan.validate()?;
     let addresses = plan.targets.iter().map(|target| resolve(&target.host));
     let addresses = addresses.collect::<Result<Vec<SocketAddr>, LoadError>>()?;
@@ -126,7 +129,7 @@ pub fn run_while(
     let begin = shared.progress.begin.get().copied().unwrap_or(0);
     let warm_until = begin.saturating_add(nanos(shared.plan.warm_up));
     let is_interrupted = *shared.stop.borrow() == Stop::Requested;
-    Report::new(&shared.plan, counters, (begin, warm_until), is_interrupted)
+    LoadReport::new(&shared.plan, counters, (begin, warm_until), is_interrupted)
 }
 
 /// Waits for all threads and sums their counters.
@@ -290,7 +293,7 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-fn schedule(plan: &Plan, begin: u64, warm_until: u64, connection: u64) -> Schedule {
+fn schedule(plan: &LoadPlan, begin: u64, warm_until: u64, connection: u64) -> Schedule {
     let connections = plan.connections as u64;
     let length = plan.run_time().map_or(u64::MAX, nanos);
     Schedule {

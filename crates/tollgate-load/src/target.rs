@@ -8,7 +8,7 @@ use crate::error::LoadError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The protocol.
-    pub protocol: Protocol,
+    pub protocol: TargetProtocol,
     /// Whether the connection uses TLS.
     pub is_tls: bool,
     /// Name or address, and port.
@@ -19,7 +19,7 @@ pub struct Target {
 
 /// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum TargetProtocol {
     /// The Redis protocol.
     Resp,
     /// HTTP/1.1.
@@ -28,22 +28,22 @@ pub enum Protocol {
     Grpc,
 }
 
-impl Protocol {
+impl TargetProtocol {
     /// Its name in targets.
     pub const fn name(self) -> &'static str {
         match self {
-            Protocol::Resp => "resp",
-            Protocol::Http => "http",
-            Protocol::Grpc => "grpc",
+            TargetProtocol::Resp => "resp",
+            TargetProtocol::Http => "http",
+            TargetProtocol::Grpc => "grpc",
         }
     }
 
     fn default_port(self, is_tls: bool) -> u16 {
         match self {
-            Protocol::Resp => 6379,
-            Protocol::Http if is_tls => 443,
-            Protocol::Http => 80,
-            Protocol::Grpc => 8081,
+            TargetProtocol::Resp => 6379,
+            TargetProtocol::Http if is_tls => 443,
+            TargetProtocol::Http => 80,
+            TargetProtocol::Grpc => 8081,
         }
     }
 }
@@ -74,12 +74,12 @@ impl Target {
             return Err(wrong("names no protocol"));
         };
         let (protocol, is_tls) = match scheme {
-            "resp" | "redis" => (Protocol::Resp, false),
-            "resps" | "rediss" => (Protocol::Resp, true),
-            "http" => (Protocol::Http, false),
-            "https" => (Protocol::Http, true),
-            "grpc" => (Protocol::Grpc, false),
-            "grpcs" => (Protocol::Grpc, true),
+            "resp" | "redis" => (TargetProtocol::Resp, false),
+            "resps" | "rediss" => (TargetProtocol::Resp, true),
+            "http" => (TargetProtocol::Http, false),
+            "https" => (TargetProtocol::Http, true),
+            "grpc" => (TargetProtocol::Grpc, false),
+            "grpcs" => (TargetProtocol::Grpc, true),
             _ => return Err(wrong("names an unknown protocol")),
         };
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -95,9 +95,9 @@ impl Target {
             return Err(wrong("has no valid host"));
         }
         let path = match (protocol, path) {
-            (Protocol::Http, "") => "/".to_owned(),
-            (Protocol::Http, path) if path.starts_with('?') => format!("/{path}"),
-            (Protocol::Http, path) => path.to_owned(),
+            (TargetProtocol::Http, "") => "/".to_owned(),
+            (TargetProtocol::Http, path) if path.starts_with('?') => format!("/{path}"),
+            (TargetProtocol::Http, path) => path.to_owned(),
             (_, "" | "/") => String::new(),
             (..) => return Err(wrong("has a path, which only `http://` has")),
         };

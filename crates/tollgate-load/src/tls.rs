@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::error::LoadError;
-use crate::target::{Protocol, Target};
+use crate::target::{Target, TargetProtocol};
 
 /// The trusted certificates.
 #[derive(Clone, Debug)]
@@ -80,9 +80,9 @@ impl TlsRoots {
         })?;
         let mut config = self.0.clone();
         config.alpn_protocols = match target.protocol {
-            Protocol::Resp => Vec::new(),
-            Protocol::Http => vec![b"http/1.1".to_vec()],
-            Protocol::Grpc => vec![b"h2".to_vec()],
+            TargetProtocol::Resp => Vec::new(),
+            TargetProtocol::Http => vec![b"http/1.1".to_vec()],
+            TargetProtocol::Grpc => vec![b"h2".to_vec()],
         };
         Ok(TlsEndpoint {
             connector: Arc::new(config).into(),

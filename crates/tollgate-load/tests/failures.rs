@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate_load::{AdmitRule, LoadError, Plan, Report, Target, run};
+use tollgate_load::{AdmitRule, LoadError, LoadPlan, LoadReport, Target, run};
 
 /// Does this with every connection, each on a thread of its own; gives the port.
 fn server(serve: fn(TcpStream)) -> u16 {
@@ -21,10 +21,10 @@ fn server(serve: fn(TcpStream)) -> u16 {
     port
 }
 
-fn plan(scheme: &str, port: u16) -> Plan {
+fn plan(scheme: &str, port: u16) -> LoadPlan {
     let path = if scheme == "http" { "/{key}" } else { "" };
     let target = Target::parse(&format!("{scheme}://127.0.0.1:{port}{path}")).unwrap();
-    let mut plan = Plan::new(vec![target]);
+    let mut plan = LoadPlan::new(vec![target]);
     plan.connections = 4;
     plan.command = "PING {key}".into();
     plan.admit_rule = Some(AdmitRule::Any);
@@ -33,7 +33,7 @@ fn plan(scheme: &str, port: u16) -> Plan {
     plan
 }
 
-fn ran(plan: Plan) -> Result<Report, LoadError> {
+fn ran(plan: LoadPlan) -> Result<LoadReport, LoadError> {
     run(plan, &mut |_, _| {})
 }
 
@@ -207,7 +207,7 @@ fn in_an_open_loop_a_stall_counts_for_all_requests_due_in_it() {
     (closed.connections, closed.requests, closed.duration) = (1, Some(200), None);
     let mut open = closed.clone();
     open.rate = Some("1000/s".parse().unwrap());
-    let slow = |report: &Report| {
+    let slow = |report: &LoadReport| {
         let share = (1..=1000).find(|share| report.times.quantile(share * 10) > 40 * MILLIS);
         200 - share.map_or(200, |share| share * 200 / 1000)
     };
@@ -248,7 +248,7 @@ fn dies(mut stream: TcpStream, left: &AtomicU64) {
     }
 }
 
-fn with_another(mut plan: Plan, port: u16) -> Plan {
+fn with_another(mut plan: LoadPlan, port: u16) -> LoadPlan {
     let target = Target::parse(&format!("resp://127.0.0.1:{port}")).unwrap();
     plan.targets.push(target);
     plan

@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::{Algorithm, Span};
-use tollgate_load::{Allowance, LoadError, Plan, Report, Target, run};
+use tollgate_load::{Allowance, LoadError, LoadPlan, LoadReport, Target, run};
 
 /// How a server answers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,9 +134,9 @@ async fn answer(
     let _ = stream.send_trailers(trailers);
 }
 
-fn plan(port: u16) -> Plan {
+fn plan(port: u16) -> LoadPlan {
     let target = Target::parse(&format!("grpc://127.0.0.1:{port}")).unwrap();
-    let mut plan = Plan::new(vec![target]);
+    let mut plan = LoadPlan::new(vec![target]);
     plan.connections = 3;
     plan.pipeline = 8;
     plan.keys = 10;
@@ -145,7 +145,7 @@ fn plan(port: u16) -> Plan {
     plan
 }
 
-fn ran(plan: Plan) -> Result<Report, LoadError> {
+fn ran(plan: LoadPlan) -> Result<LoadReport, LoadError> {
     run(plan, &mut |_, _| {})
 }
 

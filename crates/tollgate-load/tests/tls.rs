@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tollgate_load::{AdmitRule, LoadError, Plan, Report, Target, run};
+use tollgate_load::{AdmitRule, LoadError, LoadPlan, LoadReport, Target, run};
 
 /// Who signs, and a server's configuration signed by it.
 fn certificate(name: &str) -> (Vec<u8>, ServerConfig) {
@@ -55,7 +55,7 @@ where
                 let (stream, _) = listener.accept().await.unwrap();
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    // Whoever does not believe us goes away.
+                    // A client that rejects the certificate closes the connection.
                     if let Ok(stream) = acceptor.accept(stream).await {
                         serve(stream).await;
                     }
@@ -114,8 +114,8 @@ async fn envoy(stream: TlsStream<TcpStream>) {
     }
 }
 
-fn plan(target: &str, roots: &[u8]) -> Plan {
-    let mut plan = Plan::new(vec![Target::parse(target).unwrap()]);
+fn plan(target: &str, roots: &[u8]) -> LoadPlan {
+    let mut plan = LoadPlan::new(vec![Target::parse(target).unwrap()]);
     plan.connections = 4;
     plan.pipeline = 4;
     plan.command = "PING {key}".into();
@@ -126,7 +126,7 @@ fn plan(target: &str, roots: &[u8]) -> Plan {
     plan
 }
 
-fn ran(target: &str, roots: &[u8]) -> Result<Report, LoadError> {
+fn ran(target: &str, roots: &[u8]) -> Result<LoadReport, LoadError> {
     run(plan(target, roots), &mut |_, _| {})
 }
 

@@ -1,4 +1,4 @@
-//! Reports to the store that this node is alive, and when it leaves, and counts the nodes.
+//! Reports to the store that this node is alive and when it signs off, and counts the nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(250);
 /// twenty seconds.
 const SURPLUS_FOR: Duration = Duration::from_secs(25);
 
-/// Sends heartbeats until the node leaves, then signs off. One task does both, so no heartbeat can follow the sign-off.
+/// Sends heartbeats until the node stops, then signs off. One task does both, so no heartbeat can follow the sign-off.
 pub(crate) async fn run(store: Arc<StoreInner>, mut leaving: watch::Receiver<bool>) {
     let ttl_ms = u64::try_from(HEARTBEAT_TTL.as_millis()).unwrap_or(u64::MAX);
     let prefix = &store.context.settings().prefix;

@@ -1,5 +1,21 @@
 //! Limits that a fleet shares, on Redis or Valkey.
 //!
+//! [`RedisStore`] implements the policy engine's [`SharedStore`](tollgate_policy::shared::SharedStore). It opens at once and
+//! connects in the background:
+//!
+//! ```no_run
+//! use tollgate_redis::{OpenError, RedisStore, Settings};
+//!
+//! # fn open() -> Result<(), OpenError> {
+//! let runtime = tokio::runtime::Handle::current();
+//! let store = RedisStore::open(Settings::standalone("127.0.0.1", 6379), &runtime)?;
+//! # let _ = store;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`doctor()`] checks a deployment and reports each problem with its remedy.
+//!
 //! # Request path
 //!
 //! ```text
@@ -16,6 +32,16 @@
 //!
 //! A charge is sent at most once. A command that was rejected before it ran (`NOSCRIPT`, `MOVED`, `ASK`, `TRYAGAIN`, `READONLY`)
 //! may be sent again. One whose reply was lost may have run, so it is not.
+//!
+//! # Bounds
+//!
+//! | what | at most |
+//! |---|---|
+//! | wait for a decision | [`Settings::deadline`], 8 ms by default |
+//! | requests in flight to one server | 4096; the next fails at once |
+//! | redirects of one command | 5 |
+//! | refunds in progress | 1024; further units stay taken until they are earned back |
+//! | wait of a node that signs off | 250 ms |
 //!
 //! # What it does not know
 //!
@@ -46,8 +72,8 @@ mod store;
 pub mod testing;
 mod topology;
 
-pub use doctor::{Finding, Severity, doctor};
+pub use doctor::{DoctorFinding, DoctorSeverity, doctor};
 pub use link::connector::OpenError;
 pub use link::{ACCESS_RULE, CLUSTER_RULE};
 pub use settings::{Secret, Settings, Tls, Topology};
-pub use store::Store;
+pub use store::RedisStore;

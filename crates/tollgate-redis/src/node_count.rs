@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nodes_that_leave_one_after_the_other_are_each_counted_for_as_long() {
+    async fn nodes_that_sign_off_one_after_the_other_are_each_counted_for_as_long() {
         let nodes = NodeCount::new();
         let mut counts = Vec::new();
         for count in [5, 4, 3, 3, 4, 2, 2, 2, 2, 2, 2, 2] {

@@ -27,15 +27,15 @@ use crate::topology::Routes;
 /// Concurrent refunds; beyond this, units stay taken.
 const REFUNDS_MAX: usize = 1024;
 
-/// How long [`Store::leave`] waits for the store.
-const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long [`RedisStore::sign_off`] waits for the store.
+const SIGN_OFF_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A store that several processes share, on Redis or Valkey.
 ///
 /// It is cheap to clone. When the last clone and the last limits that it prepared are dropped, this node signs off and its
-/// connections are closed, as long as its runtime runs; otherwise see [`Store::leave`].
+/// connections are closed, as long as its runtime runs; otherwise see [`RedisStore::sign_off`].
 #[derive(Clone)]
-pub struct Store {
+pub struct RedisStore {
     tasks: Arc<StoreTasks>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct StoreTasks {
     pub(crate) inner: Arc<StoreInner>,
     tasks: Vec<AbortHandle>,
     /// Ends the heartbeat, also by being dropped. The heartbeat holds the receiver until it has signed off.
-    leave: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
 }
 
 /// State that decisions and tasks share.
@@ -86,23 +86,23 @@ impl Drop for StoreTasks {
     }
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &self.tasks.inner;
-        f.debug_struct("Store")
+        f.debug_struct("RedisStore")
             .field("topology", &inner.context.settings().topology)
             .field("node", &inner.node)
             .finish_non_exhaustive()
     }
 }
 
-impl Store {
+impl RedisStore {
     /// Opens a store. It returns at once and waits for no server: connections are made in the background, on `runtime`. Until
     /// there is one, every request gets a fault.
     ///
     /// # Errors
     /// Settings that can never work: a file of certificates or a secret that cannot be read, or an invalid key prefix.
-    pub fn open(settings: Settings, runtime: &Handle) -> Result<Store, OpenError> {
+    pub fn open(settings: Settings, runtime: &Handle) -> Result<RedisStore, OpenError> {
         let connector = Connector::new(settings)?;
         let context = Arc::new(Context::new(connector, runtime));
         let (routes, topology_task) = Routes::new(&context);
@@ -114,16 +114,16 @@ impl Store {
             decisions: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
             refunds: Arc::new(Semaphore::new(REFUNDS_MAX)),
         });
-        let (leave, leaving) = watch::channel(false);
-        // This task is not aborted: it signs off and ends when `leave` is dropped.
-        runtime.spawn(heartbeat::run(inner.clone(), leaving));
+        let (stop, stopped) = watch::channel(false);
+        // This task is not aborted: it signs off and ends when `stop` is dropped.
+        runtime.spawn(heartbeat::run(inner.clone(), stopped));
         let reset_task = runtime.spawn(reset::detect(inner.clone()));
         let tasks = topology_task.iter().chain([&reset_task]);
-        Ok(Store {
+        Ok(RedisStore {
             tasks: Arc::new(StoreTasks {
                 tasks: tasks.map(JoinHandle::abort_handle).collect(),
                 inner,
-                leave,
+                stop,
             }),
         })
     }
@@ -137,13 +137,13 @@ impl Store {
     /// Signs off; otherwise the other nodes count this one for ten seconds more. Call it last, before the runtime ends: the
     /// node still decides, but is not counted any more. It waits for at most a quarter of a second, and not at all if the store
     /// is known to be unavailable.
-    pub async fn leave(&self) {
-        self.tasks.leave.send_replace(true);
-        let _ = timeout(LEAVE_TIMEOUT, self.tasks.leave.closed()).await;
+    pub async fn sign_off(&self) {
+        self.tasks.stop.send_replace(true);
+        let _ = timeout(SIGN_OFF_TIMEOUT, self.tasks.stop.closed()).await;
     }
 }
 
-impl SharedStore for Store {
+impl SharedStore for RedisStore {
     fn prepare(
         &self,
         limits: &[SharedLimit<'_>],
@@ -161,7 +161,7 @@ impl SharedStore for Store {
     }
 
     fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(Store::leave(self))
+        Box::pin(RedisStore::sign_off(self))
     }
 
     fn report(&self) -> StoreReport {

@@ -16,7 +16,7 @@ use common::cluster::{self, keys_in, owner_of, slot_of};
 use common::fake_server::FakeServer;
 use common::{DEADLINE, charge, one, open, passes, prepare, request, wait_async};
 use tollgate_policy::shared::{FaultKind, SharedLimits, SharedStore};
-use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, Secret, Settings, Store, Topology};
+use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, RedisStore, Secret, Settings, Topology};
 use tollgate_testkit::servers::{Cluster, Kind};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ async fn a_cluster_is_one_store() {
 
     all_slots_are_served(&limits).await;
     what_was_taken_is_given_back(&cluster, &store, &limits).await;
-    what_is_only_counted_fails_nobody(&cluster, &limits).await;
+    a_failed_shadow_charge_fails_no_request(&cluster, &limits).await;
     a_moving_slot_is_followed(&cluster, &store, &limits).await;
     a_dead_server_fails_only_its_slots_until_it_is_replaced(cluster, &limits).await;
 }
@@ -105,7 +105,10 @@ async fn what_was_taken_is_given_back(
     .await;
 }
 
-async fn what_is_only_counted_fails_nobody(cluster: &Cluster, limits: &Arc<dyn SharedLimits>) {
+async fn a_failed_shadow_charge_fails_no_request(
+    cluster: &Cluster,
+    limits: &Arc<dyn SharedLimits>,
+) {
     let (a, b) = apart(cluster);
     let mut mixed = request(vec![charge(0, &a), charge(1, &b)]);
     mixed.charges[1].enforced = false;
@@ -199,7 +202,7 @@ async fn a_dead_server_fails_only_its_slots_until_it_is_replaced(
 async fn of_two_servers(
     deadline: Duration,
     capacities: &[u64],
-) -> (Cluster, Store, Arc<dyn SharedLimits>) {
+) -> (Cluster, RedisStore, Arc<dyn SharedLimits>) {
     let cluster = Cluster::start(Kind::Redis, 2, 0).unwrap();
     let mut wanted = cluster::settings(&cluster);
     wanted.deadline = deadline;
@@ -214,7 +217,7 @@ async fn of_two_servers(
 }
 
 #[tokio::test]
-async fn what_is_owed_is_taken_once_though_the_keys_are_in_two_places() {
+async fn debts_are_charged_once_though_the_keys_are_in_two_slots() {
     let (cluster, store, limits) = of_two_servers(DEADLINE, &[1000, 1000]).await;
     let both = request(vec![charge(0, "mover"), charge(1, "mover")]);
     assert!(passes(&limits.charge(&both).await.unwrap()));
@@ -237,7 +240,7 @@ async fn what_is_owed_is_taken_once_though_the_keys_are_in_two_places() {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_takes_nothing_with_him() {
+async fn a_caller_that_hangs_up_leaves_no_charge() {
     let (cluster, store, limits) = of_two_servers(Duration::from_millis(500), &[1000]).await;
     let (a, b) = apart(&cluster);
     let stopped = &cluster.nodes()[owner_of(&cluster, &format!("{{{b}}}"))];
@@ -245,7 +248,7 @@ async fn whoever_hangs_up_takes_nothing_with_him() {
     stopped.freeze().unwrap();
     let both = request(vec![charge(0, &a), charge(0, &b)]);
     let asked = tokio::time::timeout(Duration::from_millis(60), limits.charge(&both));
-    assert!(asked.await.is_err(), "nobody waits for it any more");
+    assert!(asked.await.is_err(), "the task was aborted");
     assert_eq!(left(&limits, 0, &a).await, before - 1);
     wait_async("it is given back", SOON, async || {
         left(&limits, 0, &a).await == before
@@ -264,14 +267,14 @@ fn map_to(port: u16) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_is_cut_off_is_not_believed() {
+async fn a_partitioned_server_is_not_trusted() {
     let passed = "*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n$-1\r\n";
     let cut_off = FakeServer::start("-CLUSTERDOWN The cluster is down\r\n").await;
     let other = FakeServer::start(passed).await;
-    cut_off.answers_to("CLUSTER", &map_to(cut_off.port));
-    cut_off.answers_to("GET", "-CLUSTERDOWN The cluster is down\r\n");
-    other.answers_to("CLUSTER", &map_to(other.port));
-    other.answers_to("GET", "$-1\r\n");
+    cut_off.set_reply("CLUSTER", &map_to(cut_off.port));
+    cut_off.set_reply("GET", "-CLUSTERDOWN The cluster is down\r\n");
+    other.set_reply("CLUSTER", &map_to(other.port));
+    other.set_reply("GET", "$-1\r\n");
     let servers = [&cut_off, &other].map(|fake| ("127.0.0.1".to_owned(), fake.port));
     let mut wanted = Settings::new(Topology::Cluster {
         servers: servers.into(),
@@ -283,7 +286,7 @@ async fn a_server_that_is_cut_off_is_not_believed() {
         limits.charge(&one("a")).await.is_ok()
     })
     .await;
-    // If there is nobody else, it is still asked: it may come back.
+    // The only known server stays in use: it may come back.
     wanted.topology = Topology::Cluster {
         servers: vec![("127.0.0.1".to_owned(), cut_off.port)],
     };
@@ -293,8 +296,8 @@ async fn a_server_that_is_cut_off_is_not_believed() {
         limits.charge(&one("a")).await.unwrap_err().kind == FaultKind::Unable
     })
     .await;
-    cut_off.answers(passed);
-    cut_off.answers_to("GET", "$-1\r\n");
+    cut_off.set_script_reply(passed);
+    cut_off.set_reply("GET", "$-1\r\n");
     assert!(limits.charge(&one("a")).await.is_ok());
 }
 

@@ -13,29 +13,29 @@ use std::time::Duration;
 use common::cluster;
 use common::{server, server_with_password, settings};
 use tokio::time::Instant;
-use tollgate_redis::{Finding, Secret, Settings, Severity, Topology, doctor};
+use tollgate_redis::{DoctorFinding, DoctorSeverity, Secret, Settings, Topology, doctor};
 use tollgate_testkit::free_port;
 use tollgate_testkit::servers::{Cluster, Kind, Sentinels};
 
-fn show(findings: &[Finding]) -> String {
+fn show(findings: &[DoctorFinding]) -> String {
     findings
         .iter()
         .map(|finding| format!("{finding}\n"))
         .collect()
 }
 
-fn has(findings: &[Finding], severity: Severity, code: &str) -> bool {
+fn has(findings: &[DoctorFinding], severity: DoctorSeverity, code: &str) -> bool {
     let shown = findings
         .iter()
         .any(|finding| finding.severity == severity && finding.code == code);
     let hinted = findings
         .iter()
-        .all(|finding| finding.severity < Severity::Warning || finding.hint.is_some());
+        .all(|finding| finding.severity < DoctorSeverity::Warning || finding.hint.is_some());
     shown && hinted
 }
 
 #[tokio::test]
-async fn a_server_that_is_well_has_no_complaints() {
+async fn a_healthy_server_has_no_findings_above_ok() {
     let server = server(&[("appendonly", "yes")]);
     let findings = doctor(&settings(server.port())).await;
     let worst = findings
@@ -43,7 +43,7 @@ async fn a_server_that_is_well_has_no_complaints() {
         .map(|finding| finding.severity)
         .max()
         .unwrap();
-    assert!(worst <= Severity::Note, "{}", show(&findings));
+    assert!(worst <= DoctorSeverity::Note, "{}", show(&findings));
     for code in [
         "settings",
         "resolve",
@@ -60,7 +60,7 @@ async fn a_server_that_is_well_has_no_complaints() {
         "expiry",
     ] {
         assert!(
-            has(&findings, Severity::Ok, code),
+            has(&findings, DoctorSeverity::Ok, code),
             "{code}:\n{}",
             show(&findings)
         );
@@ -79,46 +79,50 @@ async fn a_server_that_is_well_has_no_complaints() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_found() {
-    let nobody = doctor(&settings(free_port().unwrap())).await;
+async fn doctor_finds_each_problem() {
+    let unreachable = doctor(&settings(free_port().unwrap())).await;
     assert!(
-        has(&nobody, Severity::Error, "connect"),
+        has(&unreachable, DoctorSeverity::Error, "connect"),
         "{}",
-        show(&nobody)
+        show(&unreachable)
     );
 
     let unnamed = doctor(&Settings::standalone("no-such-name.invalid", 6379)).await;
     assert!(
-        has(&unnamed, Severity::Error, "resolve"),
+        has(&unnamed, DoctorSeverity::Error, "resolve"),
         "{}",
         show(&unnamed)
     );
 
     let mut unreadable = settings(1);
     unreadable.prefix = "a b".into();
-    assert!(has(&doctor(&unreadable).await, Severity::Error, "settings"));
+    assert!(has(
+        &doctor(&unreadable).await,
+        DoctorSeverity::Error,
+        "settings"
+    ));
 
     let locked = server_with_password("right");
     let mut wrong = settings(locked.port());
-    assert!(has(&doctor(&wrong).await, Severity::Error, "auth"));
+    assert!(has(&doctor(&wrong).await, DoctorSeverity::Error, "auth"));
     wrong.password = Some(Secret::Text("wrong".into()));
-    assert!(has(&doctor(&wrong).await, Severity::Error, "auth"));
+    assert!(has(&doctor(&wrong).await, DoctorSeverity::Error, "auth"));
 
     let primary = server(&[("maxmemory-policy", "allkeys-lru")]);
     primary.cli(&["set", "tg:foreign", "1"]);
     let findings = doctor(&settings(primary.port())).await;
     assert!(
-        has(&findings, Severity::Warning, "eviction"),
+        has(&findings, DoctorSeverity::Warning, "eviction"),
         "{}",
         show(&findings)
     );
     assert!(
-        has(&findings, Severity::Warning, "expiry"),
+        has(&findings, DoctorSeverity::Warning, "expiry"),
         "{}",
         show(&findings)
     );
     assert!(
-        has(&findings, Severity::Note, "persistence"),
+        has(&findings, DoctorSeverity::Note, "persistence"),
         "{}",
         show(&findings)
     );
@@ -126,7 +130,7 @@ async fn what_is_wrong_is_found() {
     let replica = server(&[("replicaof", &format!("127.0.0.1 {}", primary.port()))]);
     let findings = doctor(&settings(replica.port())).await;
     assert!(
-        has(&findings, Severity::Error, "role"),
+        has(&findings, DoctorSeverity::Error, "role"),
         "{}",
         show(&findings)
     );
@@ -139,19 +143,19 @@ async fn what_is_wrong_is_found() {
     poor.password = Some(Secret::Text("any".into()));
     let findings = doctor(&poor).await;
     assert!(
-        has(&findings, Severity::Error, "permissions"),
+        has(&findings, DoctorSeverity::Error, "permissions"),
         "{}",
         show(&findings)
     );
 }
 
 #[tokio::test]
-async fn a_key_that_never_expires_is_told_of_without_its_text() {
+async fn a_key_that_never_expires_is_reported_without_its_text() {
     let server = server(&[]);
     server.cli(&["set", "tg:login~5f0c1a:{s3cr3t}:bob", "1"]);
     let findings = doctor(&settings(server.port())).await;
     let shown = show(&findings);
-    assert!(has(&findings, Severity::Warning, "expiry"), "{shown}");
+    assert!(has(&findings, DoctorSeverity::Warning, "expiry"), "{shown}");
     assert!(shown.contains("tg:login~5f0c1a"), "{shown}");
     assert!(
         !shown.contains("s3cr3t") && !shown.contains("bob"),
@@ -160,7 +164,7 @@ async fn a_key_that_never_expires_is_told_of_without_its_text() {
 }
 
 #[tokio::test]
-async fn it_ends_though_the_server_hangs() {
+async fn doctor_ends_though_the_server_hangs() {
     let server = server(&[]);
     server.freeze().unwrap();
     let since = Instant::now();
@@ -174,14 +178,14 @@ async fn it_ends_though_the_server_hangs() {
     assert!(
         findings
             .iter()
-            .any(|finding| finding.severity == Severity::Error),
+            .any(|finding| finding.severity == DoctorSeverity::Error),
         "{}",
         show(&findings)
     );
 }
 
 #[tokio::test]
-async fn sentinels_are_asked_each() {
+async fn every_sentinel_is_checked() {
     let fleet = Sentinels::start(Kind::Redis, 0, 1, 500).unwrap();
     // One sentinel cannot be the two that have to agree.
     let quorum = ["sentinel", "set", fleet.service(), "quorum", "2"];
@@ -197,52 +201,56 @@ async fn sentinels_are_asked_each() {
     };
     let findings = doctor(&with(fleet.service())).await;
     assert!(
-        has(&findings, Severity::Ok, "sentinel"),
+        has(&findings, DoctorSeverity::Ok, "sentinel"),
         "{}",
         show(&findings)
     );
     assert!(
-        has(&findings, Severity::Error, "connect"),
+        has(&findings, DoctorSeverity::Error, "connect"),
         "{}",
         show(&findings)
     );
     assert!(
-        has(&findings, Severity::Warning, "quorum"),
+        has(&findings, DoctorSeverity::Warning, "quorum"),
         "{}",
         show(&findings)
     );
     assert!(
-        has(&findings, Severity::Ok, "script"),
+        has(&findings, DoctorSeverity::Ok, "script"),
         "{}",
         show(&findings)
     );
     let findings = doctor(&with("other")).await;
     assert!(
-        has(&findings, Severity::Error, "sentinel"),
+        has(&findings, DoctorSeverity::Error, "sentinel"),
         "{}",
         show(&findings)
     );
 }
 
 #[tokio::test]
-async fn every_primary_of_a_cluster_is_looked_at() {
+async fn every_primary_of_a_cluster_is_checked() {
     let cluster = Cluster::start(Kind::Redis, 3, 0).unwrap();
     let findings = doctor(&cluster::settings(&cluster)).await;
     assert!(
-        has(&findings, Severity::Ok, "cluster"),
+        has(&findings, DoctorSeverity::Ok, "cluster"),
         "{}",
         show(&findings)
     );
-    assert!(has(&findings, Severity::Ok, "slots"), "{}", show(&findings));
+    assert!(
+        has(&findings, DoctorSeverity::Ok, "slots"),
+        "{}",
+        show(&findings)
+    );
     let scripts = findings
         .iter()
-        .filter(|finding| finding.code == "script" && finding.severity == Severity::Ok)
+        .filter(|finding| finding.code == "script" && finding.severity == DoctorSeverity::Ok)
         .count();
     assert_eq!(scripts, 3, "{}", show(&findings));
     cluster.nodes()[0].cli(&["cluster", "delslots", "0"]);
     let findings = doctor(&cluster::settings(&cluster)).await;
     assert!(
-        has(&findings, Severity::Error, "slots"),
+        has(&findings, DoctorSeverity::Error, "slots"),
         "{}",
         show(&findings)
     );

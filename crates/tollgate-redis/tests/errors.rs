@@ -14,7 +14,7 @@ use common::fake_server::FakeServer;
 use common::{codes, one, open, prepare, settings, until_up, wait_async};
 use tollgate_policy::shared::{FaultKind, SharedStore};
 
-/// What the server answers, what the request is told, is the link given up, which warning there is.
+/// The error reply of the server, the fault of the request, whether the link closes, and the warning.
 const TABLE: [(&str, FaultKind, bool, Option<&str>); 21] = [
     (
         "-LOADING Redis is loading\r\n",
@@ -163,7 +163,7 @@ async fn no_error_is_a_pass() {
             .unwrap();
         assert_eq!(report.faults[place], 1, "{answer}");
         // It works again when the server does.
-        fake.answers("*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n:-1\r\n");
+        fake.set_script_reply("*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n:-1\r\n");
         wait_async("it works again", Duration::from_secs(5), async || {
             limits.charge(&one("a")).await.is_ok()
         })
@@ -179,7 +179,7 @@ async fn no_error_is_a_pass() {
 }
 
 #[tokio::test]
-async fn what_a_script_decides_is_not_decided_over() {
+async fn a_decision_of_a_script_is_not_repeated() {
     // It took nothing, though the state that it found would do; and it took something from a bucket that was empty.
     let empty = ":9007199254740991\r\n";
     for (took, state, scripts) in [(0, ":-1\r\n", 1), (1, empty, 2)] {
@@ -210,7 +210,7 @@ async fn what_a_script_decides_is_not_decided_over() {
 }
 
 #[tokio::test]
-async fn nonsense_ends_the_connection_and_nothing_else() {
+async fn an_invalid_reply_closes_the_connection_and_nothing_else() {
     for answer in [
         "!!!\r\n",
         ":notanumber\r\n",
@@ -235,7 +235,7 @@ async fn nonsense_ends_the_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_never_asked_for_again() {
+async fn a_charge_whose_reply_is_lost_is_not_repeated() {
     let fake = FakeServer::start("").await;
     let mut wanted = settings(fake.port);
     wanted.deadline = Duration::from_millis(40);
@@ -248,7 +248,7 @@ async fn a_lost_answer_is_never_asked_for_again() {
     );
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(fake.scripts(), 1);
-    fake.answers("close");
+    fake.set_script_reply("close");
     assert_eq!(
         limits.charge(&one("a")).await.unwrap_err().kind,
         FaultKind::Broken
@@ -258,7 +258,7 @@ async fn a_lost_answer_is_never_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_relapses_is_left_alone_for_longer() {
+async fn backoff_grows_when_a_server_fails_again() {
     let fake = FakeServer::start("-BUSY Redis is busy\r\n").await;
     let store = open(settings(fake.port));
     let limits = prepare(&store, &[10]);

@@ -98,16 +98,16 @@ async fn another_primary_is_found_when_one_is_killed_or_demoted() {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_is_far_away_is_waited_for() {
+async fn a_slow_sentinel_is_waited_for() {
     let server = server(&[]);
     let far = FakeServer::start("").await;
     let port = server.port().to_string();
-    far.answers_to("AUTH", "+OK\r\n");
-    far.answers_to(
+    far.set_reply("AUTH", "+OK\r\n");
+    far.set_reply(
         "SENTINEL",
         &format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
     );
-    far.takes(Duration::from_millis(250));
+    far.set_delay(Duration::from_millis(250));
     let mut wanted = Settings::new(Topology::Sentinel {
         sentinels: vec![("127.0.0.1".into(), far.port)],
         service: "limits".into(),
@@ -122,6 +122,6 @@ async fn a_sentinel_that_is_far_away_is_waited_for() {
     .await;
     sleep(Duration::from_secs(2)).await;
     assert!(common::codes(&store).is_empty());
-    assert_eq!(far.asked_for("AUTH"), 1, "its connection is kept");
-    assert!(far.asked_for("SENTINEL") > 2);
+    assert_eq!(far.calls_of("AUTH"), 1, "its connection is kept");
+    assert!(far.calls_of("SENTINEL") > 2);
 }

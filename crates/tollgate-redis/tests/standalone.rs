@@ -58,7 +58,7 @@ async fn a_limit_is_kept_and_given_back() {
 }
 
 #[tokio::test]
-async fn a_charge_that_was_right_is_settled_without_a_word() {
+async fn a_charge_that_was_right_is_settled_without_a_command() {
     let server = server(&[]);
     let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
@@ -85,7 +85,7 @@ async fn a_charge_that_was_right_is_settled_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_foreign_state_is_told_of_without_its_key() {
+async fn a_foreign_state_is_reported_without_its_key() {
     let server = server(&[]);
     let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
@@ -140,7 +140,7 @@ async fn a_thousand_at_once_share_one_connection_and_one_limit() {
 }
 
 #[tokio::test]
-async fn more_than_may_be_in_flight_is_turned_away_at_once() {
+async fn requests_above_the_in_flight_bound_fail_at_once() {
     let server = server(&[]);
     let mut wanted = settings(server.port());
     wanted.deadline = Duration::from_secs(5);
@@ -153,7 +153,7 @@ async fn more_than_may_be_in_flight_is_turned_away_at_once() {
         let limits = limits.clone();
         tasks.spawn(async move { limits.charge(&one("a")).await });
     }
-    wait_async("904 were turned away", SOON, async || {
+    wait_async("904 requests failed", SOON, async || {
         store.report().faults[2] == 5000 - 4096
     })
     .await;
@@ -168,7 +168,7 @@ async fn more_than_may_be_in_flight_is_turned_away_at_once() {
 }
 
 #[tokio::test]
-async fn a_hung_server_is_given_up_in_time_and_comes_back() {
+async fn a_hung_server_times_out_and_recovers() {
     let server = server(&[]);
     let mut wanted = settings(server.port());
     wanted.deadline = Duration::from_millis(50);
@@ -205,14 +205,14 @@ async fn a_hung_server_is_given_up_in_time_and_comes_back() {
 }
 
 #[tokio::test]
-async fn late_answers_are_never_anothers() {
+async fn a_late_reply_never_answers_another_request() {
     let server = server(&[]);
     let mut wanted = settings(server.port());
     wanted.deadline = Duration::from_millis(30);
     let store = open(wanted);
     let limits = prepare(&store, &[1, 1_000_000]);
     until_up(&store).await;
-    // Whoever asks for `none` is refused, whoever asks for `some` passes: an answer that went astray shows.
+    // Requests for `none` are refused and requests for `some` pass, so a misrouted reply shows.
     assert!(passes(&limits.charge(&one("none")).await.unwrap()));
     for round in 0..8 {
         let mut tasks = JoinSet::new();
@@ -244,7 +244,7 @@ async fn late_answers_are_never_anothers() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_found_again_empty_and_untaught() {
+async fn a_restarted_server_gets_its_scripts_again() {
     let server = server(&[]);
     let store = open(settings(server.port()));
     let limits = prepare(&store, &[1]);
@@ -279,7 +279,7 @@ async fn a_store_opens_without_its_server() {
 }
 
 #[tokio::test]
-async fn scripts_that_are_forgotten_all_the_time_are_nobodys_trouble() {
+async fn flushed_scripts_fail_no_request() {
     let server = server(&[]);
     let store = open(settings(server.port()));
     let limits = prepare(&store, &[1_000_000]);
@@ -361,7 +361,7 @@ async fn the_documented_access_rule_suffices() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_said_loudly_until_it_is_right() {
+async fn a_wrong_password_is_a_warning_until_it_is_right() {
     let server = server_with_password("right");
     let file = server.directory().join("password");
     std::fs::write(&file, "wrong\n").unwrap();
@@ -411,7 +411,7 @@ async fn a_server_without_memory_is_given_up_after_three() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_answered_takes_no_warning_back() {
+async fn a_reply_to_a_probe_clears_no_warning() {
     let server = server(&[]);
     let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
@@ -428,7 +428,7 @@ async fn a_question_that_is_answered_takes_no_warning_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_evicts_is_warned_of() {
+async fn a_server_that_evicts_keys_is_a_warning() {
     let server = server(&[("maxmemory-policy", "allkeys-lru")]);
     let store = open(settings(server.port()));
     wait_async("it is said", SOON, async || {
@@ -438,7 +438,7 @@ async fn a_server_that_evicts_is_warned_of() {
 }
 
 #[tokio::test]
-async fn somebody_elses_endless_script_is_not_waited_for() {
+async fn a_foreign_script_without_end_is_not_waited_for() {
     let server = server(&[("busy-reply-threshold", "50")]);
     let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
@@ -473,9 +473,9 @@ async fn nodes_count_each_other() {
         stores.iter().all(|store| store.nodes() == 3)
     })
     .await;
-    let mut told = settings(server.port());
-    told.nodes = Some(7);
-    assert_eq!(open(told).nodes(), 7);
+    let mut configured = settings(server.port());
+    configured.nodes = Some(7);
+    assert_eq!(open(configured).nodes(), 7);
 }
 
 #[tokio::test]
@@ -549,7 +549,7 @@ async fn the_default_deadline_is_kept() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_emptied_is_noticed_by_all() {
+async fn every_node_notices_an_emptied_store() {
     let server = server(&[]);
     let stores = [(), (), ()].map(|()| open(settings(server.port())));
     wait_async("it is marked", SOON, async || {
@@ -571,7 +571,7 @@ async fn a_store_that_was_emptied_is_noticed_by_all() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_let_go_lets_its_connections_go() {
+async fn a_dropped_store_closes_its_connections() {
     let server = server(&[]);
     let clients = || {
         server

@@ -18,20 +18,20 @@ use tollgate_testkit::certificates::Certificates;
 use tollgate_testkit::{Directory, free_port};
 
 /// Certificates in a directory of their own.
-struct Own {
+struct CertificateSet {
     directory: Directory,
     files: Certificates,
 }
 
-impl Own {
-    fn make(years: (i32, i32)) -> Own {
+impl CertificateSet {
+    fn make(years: (i32, i32)) -> CertificateSet {
         let directory = Directory::new();
         let files = Certificates::make_valid(directory.path(), years).unwrap();
-        Own { directory, files }
+        CertificateSet { directory, files }
     }
 
     /// Puts others in their place.
-    fn replace(&self, others: &Own) {
+    fn replace(&self, others: &CertificateSet) {
         for file in others.directory.path().read_dir().unwrap() {
             let file = file.unwrap();
             let name = file.file_name().into_string().unwrap();
@@ -56,7 +56,7 @@ impl Own {
     }
 }
 
-fn with(port: u16, ca: &Own, shows: &Own) -> Settings {
+fn with(port: u16, ca: &CertificateSet, shows: &CertificateSet) -> Settings {
     let mut wanted = settings(port);
     wanted.tls = Some(Tls {
         ca_file: Some(ca.files.ca_file.clone()),
@@ -68,7 +68,7 @@ fn with(port: u16, ca: &Own, shows: &Own) -> Settings {
 
 #[tokio::test]
 async fn a_server_is_asked_over_tls() {
-    let certificates = Own::make((2020, 2100));
+    let certificates = CertificateSet::make((2020, 2100));
     let (_server, port) = certificates.server();
     let store = open(with(port, &certificates, &certificates));
     let limits = prepare(&store, &[1]);
@@ -78,10 +78,10 @@ async fn a_server_is_asked_over_tls() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_show_who_it_is_is_not_asked() {
-    let certificates = Own::make((2020, 2100));
-    let others = Own::make((2020, 2100));
-    let expired = Own::make((2020, 2021));
+async fn a_server_with_an_invalid_certificate_gets_no_request() {
+    let certificates = CertificateSet::make((2020, 2100));
+    let others = CertificateSet::make((2020, 2100));
+    let expired = CertificateSet::make((2020, 2021));
     for (server, ca) in [(&certificates, &others), (&expired, &expired)] {
         let (_running, port) = server.server();
         let store = open(with(port, ca, server));
@@ -96,8 +96,8 @@ async fn a_server_that_cannot_show_who_it_is_is_not_asked() {
 
 #[tokio::test]
 async fn certificates_that_are_replaced_are_read_again() {
-    let certificates = Own::make((2020, 2100));
-    let others = Own::make((2020, 2100));
+    let certificates = CertificateSet::make((2020, 2100));
+    let others = CertificateSet::make((2020, 2100));
     let (server, port) = certificates.server();
     let store = open(with(port, &certificates, &certificates));
     let limits = prepare(&store, &[10]);

@@ -1,12 +1,33 @@
-//! Checks of the limiters without a network: an exact oracle, golden timelines, random histories, threads, and
-//! fleets on virtual time.
+//! Checks of the limiters without a network: an exact oracle, golden timelines, random histories, threads and simulated fleets.
 //!
-//! [`oracle`] is an independent model in exact arithmetic, slow and obvious, that shares no code with
-//! the core. [`timeline`] reads golden timelines and [`replay`] runs them against anything that can
-//! answer them: the [`subject`]s, which are the oracle, the core's pure steps and the store behind the
-//! public interface. [`property`] makes up histories of its own and compares core and oracle step by
-//! step. [`threads`] lets real threads loose on the same keys. [`adaptive`] puts the adaptive limits in
-//! front of backends that change. [`command`] is what the binary does.
+//! An oracle and the product answer the same questions through one trait, [`model::KeyModel`]:
+//!
+//! ```
+//! use tollgate_sim::model::KeyModel;
+//! use tollgate_sim::oracle::{OracleBucket, OracleVerdict};
+//!
+//! // A bucket of one token that earns two in a second.
+//! let mut bucket = OracleBucket::token_bucket(1, 2, 1_000_000_000);
+//! assert!(bucket.check(0, 1).passed());
+//! let refused = OracleVerdict::Refuse { retry_after: 500_000_000 };
+//! assert_eq!(bucket.check(0, 1).verdict, refused);
+//! ```
+//!
+//! # Parts
+//!
+//! | module | content | command |
+//! |---|---|---|
+//! | [`oracle`], [`model`] | every limiter in exact arithmetic, slow and obvious; shares no code with the core | |
+//! | [`timeline`], [`replay`], [`subject`] | golden timelines, and what answers them: oracle, pure steps, public interface | `vectors` |
+//! | [`property`] | random histories; oracle and core are compared at every step | `steps` |
+//! | [`threads`] | real threads on the same keys: exactly the allowance passes | `threads` |
+//! | [`fleet`] | the product's nodes on virtual time, with a simulated network and store | `fleet`, `load` |
+//! | [`adaptive`] | adaptive limits in front of backends that change | `adaptive` |
+//! | [`command`] | the binary | |
+//!
+//! # Limits
+//!
+//! A random run proves nothing when it passes. A failure prints its seed, and the same seed is the same run.
 
 pub mod adaptive;
 pub mod command;

@@ -1,5 +1,5 @@
 //! What the oracle and the product have in common, so that the same driver runs both and compares their
-//! [`Answer`]s.
+//! [`OracleDecision`]s.
 //!
 //! | trait | one value is | implemented by |
 //! |---|---|---|
@@ -8,13 +8,13 @@
 //! | [`GroupModel`] | several limits charged all or none | the oracle's hierarchy, buckets by pure steps, the product's gate |
 //! | [`PermitModel`] | a concurrency limit with named permits | the oracle's, the product's limiter |
 
-use crate::oracle::Answer;
+use crate::oracle::OracleDecision;
 use std::collections::HashMap;
 use std::fmt;
 
 /// A change of a limiter's state or limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ModelChange {
     /// Gives back units that were charged earlier.
     Refund {
         /// How many.
@@ -36,14 +36,14 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl ModelChange {
     /// The error of a limiter that has no such change.
     pub fn unsupported(self) -> String {
         format!("this limiter has no `{self}`")
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for ModelChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refund { cost, issued } => write!(f, "refund {cost} issued {issued}"),
@@ -56,10 +56,10 @@ impl fmt::Display for Change {
 /// A limiter for one key.
 pub trait KeyModel: Clone + fmt::Debug {
     /// Takes `cost` at `t` if it may pass.
-    fn check(&mut self, t: u64, cost: u64) -> Answer;
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision;
 
     /// What [`KeyModel::check`] would answer.
-    fn peek(&self, t: u64, cost: u64) -> Answer {
+    fn peek(&self, t: u64, cost: u64) -> OracleDecision {
         self.clone().check(t, cost)
     }
 
@@ -68,23 +68,23 @@ pub trait KeyModel: Clone + fmt::Debug {
     /// # Errors
     ///
     /// If this limiter has no such change, or the numbers make no limit.
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String>;
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String>;
 }
 
 /// A limiter for many keys.
 pub trait Model: fmt::Debug {
     /// Takes `cost` of `key` at `t` if it may pass.
-    fn check(&mut self, key: &str, t: u64, cost: u64) -> Answer;
+    fn check(&mut self, key: &str, t: u64, cost: u64) -> OracleDecision;
 
     /// What [`Model::check`] would answer.
-    fn peek(&self, key: &str, t: u64, cost: u64) -> Answer;
+    fn peek(&self, key: &str, t: u64, cost: u64) -> OracleDecision;
 
     /// Applies `change` at `t`, to `key` or to all keys, and reports what is left of `key` then.
     ///
     /// # Errors
     ///
     /// If this limiter has no such change, or the numbers make no limit.
-    fn change(&mut self, key: &str, t: u64, change: Change) -> Result<Answer, String>;
+    fn change(&mut self, key: &str, t: u64, change: ModelChange) -> Result<OracleDecision, String>;
 }
 
 /// One [`KeyModel`] for each key.
@@ -113,16 +113,16 @@ impl<M: KeyModel> Keyed<M> {
 }
 
 impl<M: KeyModel> Model for Keyed<M> {
-    fn check(&mut self, key: &str, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, key: &str, t: u64, cost: u64) -> OracleDecision {
         self.of_key(key).check(t, cost)
     }
 
-    fn peek(&self, key: &str, t: u64, cost: u64) -> Answer {
+    fn peek(&self, key: &str, t: u64, cost: u64) -> OracleDecision {
         self.by_key.get(key).unwrap_or(&self.fresh).peek(t, cost)
     }
 
-    fn change(&mut self, key: &str, t: u64, change: Change) -> Result<Answer, String> {
-        if matches!(change, Change::Refund { .. }) {
+    fn change(&mut self, key: &str, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
+        if matches!(change, ModelChange::Refund { .. }) {
             return self.of_key(key).change(t, change);
         }
         for model in self.by_key.values_mut() {
@@ -135,7 +135,7 @@ impl<M: KeyModel> Model for Keyed<M> {
 
 /// The charge of one limit in a request that falls under several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge<'a> {
+pub struct ModelCharge<'a> {
     /// The limit, by name.
     pub limit: &'a str,
     /// The key.
@@ -146,9 +146,9 @@ pub struct Charge<'a> {
 
 /// The answer of the reported limit, and which one that is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupAnswer {
+pub struct GroupDecision {
     /// The answer of the reported limit; its verdict is that of the whole request.
-    pub answer: Answer,
+    pub answer: OracleDecision,
     /// The name of the reported limit.
     pub reported: String,
 }
@@ -160,8 +160,12 @@ pub trait GroupModel: fmt::Debug {
     /// # Errors
     ///
     /// If the charges do not name distinct, configured limits, or there are none.
-    fn charge(&mut self, t: u64, charges: &[Charge<'_>], take: bool)
-    -> Result<GroupAnswer, String>;
+    fn charge(
+        &mut self,
+        t: u64,
+        charges: &[ModelCharge<'_>],
+        take: bool,
+    ) -> Result<GroupDecision, String>;
 }
 
 /// An operation on the permit of a holder.
@@ -186,5 +190,5 @@ pub trait PermitModel {
     /// # Errors
     ///
     /// If a new limit is none.
-    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<Answer, String>;
+    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<OracleDecision, String>;
 }

@@ -1,7 +1,7 @@
 //! The numbers of one limit, as timelines and random histories name them.
 
-use crate::model::Change;
-use crate::timeline::{Case, numbers_of};
+use crate::model::ModelChange;
+use crate::timeline::{TimelineCase, numbers_of};
 use serde::{Deserialize, Deserializer, de::Error};
 
 /// An algorithm and its numbers.
@@ -90,7 +90,7 @@ impl Parameters {
     /// # Errors
     ///
     /// If the algorithm is unknown, or a number is missing, malformed or unknown.
-    pub fn from_case(case: &Case) -> Result<Self, String> {
+    pub fn from_case(case: &TimelineCase) -> Result<Self, String> {
         if let Some(word) = case.words.iter().find(|word| !word.contains('=')) {
             return Err(format!("`{word}` is no `name=value`"));
         }
@@ -102,17 +102,17 @@ impl Parameters {
     /// # Errors
     ///
     /// If the algorithm has no such change.
-    pub fn with(mut self, change: Change) -> Result<Self, String> {
+    pub fn with(mut self, change: ModelChange) -> Result<Self, String> {
         match (&mut self, change) {
-            (Self::TokenBucket { cap: to, .. }, Change::SetCap { cap })
-            | (Self::LeakyQueue { queue: to, .. }, Change::SetCap { cap })
-            | (Self::FixedWindow { limit: to, .. }, Change::SetCap { cap })
-            | (Self::SlidingLog { limit: to, .. }, Change::SetCap { cap })
-            | (Self::SlidingCounter { limit: to, .. }, Change::SetCap { cap })
-            | (Self::SpanCounter { limit: to, .. }, Change::SetCap { cap }) => *to = cap,
-            (Self::TokenBucket { n, p_ns, .. }, Change::SetRate { n: to, p_ns: per })
-            | (Self::Gcra { n, p_ns, .. }, Change::SetRate { n: to, p_ns: per })
-            | (Self::LeakyQueue { n, p_ns, .. }, Change::SetRate { n: to, p_ns: per }) => {
+            (Self::TokenBucket { cap: to, .. }, ModelChange::SetCap { cap })
+            | (Self::LeakyQueue { queue: to, .. }, ModelChange::SetCap { cap })
+            | (Self::FixedWindow { limit: to, .. }, ModelChange::SetCap { cap })
+            | (Self::SlidingLog { limit: to, .. }, ModelChange::SetCap { cap })
+            | (Self::SlidingCounter { limit: to, .. }, ModelChange::SetCap { cap })
+            | (Self::SpanCounter { limit: to, .. }, ModelChange::SetCap { cap }) => *to = cap,
+            (Self::TokenBucket { n, p_ns, .. }, ModelChange::SetRate { n: to, p_ns: per })
+            | (Self::Gcra { n, p_ns, .. }, ModelChange::SetRate { n: to, p_ns: per })
+            | (Self::LeakyQueue { n, p_ns, .. }, ModelChange::SetRate { n: to, p_ns: per }) => {
                 (*n, *p_ns) = (to, per);
             }
             _ => return Err(change.unsupported()),

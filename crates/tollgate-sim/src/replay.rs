@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! A function opens a case; the [`Subject`] that it returns answers the steps, in order. Every
+//! A function opens a case; the [`CaseRunner`] that it returns answers the steps, in order. Every
 //! step is one pass or one failure: it fails if the subject errs, or if a cell of the timeline and
 //! what was observed differ. What the timeline leaves empty asserts nothing. What it states and the
 //! subject does not report is a failure too, or a subject that reports nothing would pass everything.
@@ -12,21 +12,21 @@
 //! The one exception is a case that the interface under test cannot express
 //! ([`CannotOpen::NotExpressible`]): its steps are counted apart, neither passed nor failed.
 
-use crate::timeline::{Case, Observation, Step, Timeline};
+use crate::timeline::{Observation, Timeline, TimelineCase, TimelineStep};
 use std::fmt;
 
 /// Something that answers the steps of one case.
-pub trait Subject {
+pub trait CaseRunner {
     /// Runs `step` and reports its result.
     ///
     /// # Errors
     ///
     /// If the step cannot be run; it then counts as failed.
-    fn apply(&mut self, step: &Step) -> Result<Observation, String>;
+    fn apply(&mut self, step: &TimelineStep) -> Result<Observation, String>;
 }
 
 /// A subject in its initial state, or why there is none.
-pub type Opened = Result<Box<dyn Subject>, CannotOpen>;
+pub type Opened = Result<Box<dyn CaseRunner>, CannotOpen>;
 
 /// Why a case was not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +58,11 @@ impl From<String> for CannotOpen {
 }
 
 /// Opens a case on what is tested.
-pub type Open = fn(&Case) -> Opened;
+pub type OpenCase = fn(&TimelineCase) -> Opened;
 
 /// How a timeline went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ReplayReport {
     /// Steps answered as expected.
     pub passed: usize,
     /// Steps answered otherwise, or that returned an error.
@@ -101,8 +101,8 @@ impl fmt::Display for Mismatch {
 }
 
 /// Runs every case of `timeline` on a fresh subject.
-pub fn replay(timeline: &Timeline, open: &dyn Fn(&Case) -> Opened) -> Report {
-    let mut report = Report::default();
+pub fn replay(timeline: &Timeline, open: &dyn Fn(&TimelineCase) -> Opened) -> ReplayReport {
+    let mut report = ReplayReport::default();
     for case in &timeline.cases {
         let mismatch = |step: u64, what: String| Mismatch {
             file: timeline.name.clone(),
@@ -140,7 +140,7 @@ pub fn replay(timeline: &Timeline, open: &dyn Fn(&Case) -> Opened) -> Report {
 }
 
 /// Compares `observed` with what `step` expects and lists every cell that differs.
-fn compare(step: &Step, observed: &Observation) -> Result<(), String> {
+fn compare(step: &TimelineStep, observed: &Observation) -> Result<(), String> {
     let exempt = step.op == "burst_quiet";
     let (expect, is) = (cells(&step.expect), cells(observed));
     let mut differences = Vec::new();
@@ -184,16 +184,16 @@ mod tests {
     use crate::subject::open_oracle;
     use crate::timeline::HEADER;
 
-    fn run(rows: &str, open: &dyn Fn(&Case) -> Opened) -> Report {
+    fn run(rows: &str, open: &dyn Fn(&TimelineCase) -> Opened) -> ReplayReport {
         let timeline = Timeline::parse("t.csv", &format!("{HEADER}\n{rows}"));
         replay(&timeline.unwrap(), open)
     }
 
     /// Reports nothing at all.
-    struct Silent;
+    struct SilentRunner;
 
-    impl Subject for Silent {
-        fn apply(&mut self, _: &Step) -> Result<Observation, String> {
+    impl CaseRunner for SilentRunner {
+        fn apply(&mut self, _: &TimelineStep) -> Result<Observation, String> {
             Ok(Observation::default())
         }
     }
@@ -205,7 +205,7 @@ mod tests {
              a,1,check,0,k,1,,1,,,,,\n\
              a,2,check,0,k,1,,,,,,,\n\
              a,3,burst_quiet,0,k,1,count=2,2,,,,,\n",
-            &|_| Ok(Box::new(Silent)),
+            &|_| Ok(Box::new(SilentRunner)),
         );
         assert_eq!((report.passed, report.failed), (2, 1));
         assert_eq!(

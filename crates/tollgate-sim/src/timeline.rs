@@ -16,7 +16,7 @@
 //!
 //! What any operation means. That is for [`crate::replay`] and its subjects.
 
-use crate::oracle::{Answer, Verdict};
+use crate::oracle::{OracleDecision, OracleVerdict};
 use crate::parameters::flag;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -34,12 +34,12 @@ pub struct Timeline {
     /// The name of the file, without its folder.
     pub name: String,
     /// The cases in the order of the file.
-    pub cases: Vec<Case>,
+    pub cases: Vec<TimelineCase>,
 }
 
 /// One limiter and its operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct TimelineCase {
     /// What the case is called in its file.
     pub name: String,
     /// The first word of the `new` row.
@@ -50,12 +50,12 @@ pub struct Case {
     /// and some (`A:1`) are no `name=value`.
     pub words: Vec<String>,
     /// The rows after `new`.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TimelineStep>,
 }
 
 /// One operation and what is expected of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct TimelineStep {
     /// The number in the file; the `new` row is number zero.
     pub number: u64,
     /// The name of the operation.
@@ -126,12 +126,12 @@ pub struct Observation {
     pub why: Option<String>,
 }
 
-impl From<Answer> for Observation {
-    fn from(answer: Answer) -> Self {
+impl From<OracleDecision> for Observation {
+    fn from(answer: OracleDecision) -> Self {
         let (allowed, retry_after, delay, why) = match answer.verdict {
-            Verdict::Pass { delay } => (1, 0, delay, None),
-            Verdict::Refuse { retry_after } => (0, i128::from(retry_after), 0, None),
-            Verdict::Never => (0, -1, 0, Some("impossible".to_owned())),
+            OracleVerdict::Pass { delay } => (1, 0, delay, None),
+            OracleVerdict::Refuse { retry_after } => (0, i128::from(retry_after), 0, None),
+            OracleVerdict::Never => (0, -1, 0, Some("impossible".to_owned())),
         };
         Self {
             allowed: Some(allowed),
@@ -190,7 +190,7 @@ impl Timeline {
     /// If it is not of the format.
     pub fn parse(name: &str, text: &str) -> Result<Self, TimelineError> {
         let wrong = |what: &dyn fmt::Display| TimelineError(format!("{name}: {what}"));
-        let mut cases: Vec<Case> = Vec::new();
+        let mut cases: Vec<TimelineCase> = Vec::new();
         // By position, because a row holds a struct; the header is checked and skipped by hand.
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(false)
@@ -228,12 +228,12 @@ impl Timeline {
 }
 
 impl Row {
-    fn open(self) -> Result<Case, String> {
+    fn open(self) -> Result<TimelineCase, String> {
         let mut words = self.arg.split_whitespace().map(str::to_owned);
         let algorithm = words.next().ok_or("`new` names no algorithm")?;
         let words: Vec<String> = words.collect();
         let named = words.iter().filter_map(|word| word.split_once('='));
-        Ok(Case {
+        Ok(TimelineCase {
             name: self.case,
             algorithm,
             params: map_of(named)?,
@@ -242,9 +242,9 @@ impl Row {
         })
     }
 
-    fn step(self) -> Result<Step, String> {
+    fn step(self) -> Result<TimelineStep, String> {
         let words = self.arg.split_whitespace();
-        Ok(Step {
+        Ok(TimelineStep {
             number: self.step.unwrap_or(0),
             op: self.op,
             t_ns: self.t_ns,
@@ -268,7 +268,7 @@ fn map_of<'a>(
     Ok(map)
 }
 
-impl Step {
+impl TimelineStep {
     /// The operation and its arguments.
     ///
     /// # Errors
@@ -342,7 +342,7 @@ mod tests {
         let args = [("odd", ""), ("v_ns", "5")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(
             a.steps[0],
-            Step {
+            TimelineStep {
                 number: 1,
                 op: "check".to_owned(),
                 t_ns: Some(u64::MAX),

@@ -4,7 +4,7 @@
 use tollgate_sim::adaptive::control::{Control, ESTIMATORS};
 use tollgate_sim::adaptive::measure::{best_of, phases, report};
 use tollgate_sim::adaptive::run::run;
-use tollgate_sim::adaptive::scenario::{Scenario, all};
+use tollgate_sim::adaptive::scenario::{BackendScenario, all};
 use tollgate_sim::command::{CommandError, run as command};
 
 /// What is promised holds from 30 s on, so each phase is a little longer.
@@ -13,7 +13,7 @@ const SECS: u64 = 34;
 const SEEDS: [u64; 2] = [1, 2];
 
 /// Half the servers need half the requests, and so half the time.
-fn shrunk(name: &str) -> Scenario {
+fn shrunk(name: &str) -> BackendScenario {
     let mut scenario = all(SECS).into_iter().find(|one| one.name == name).unwrap();
     for phase in &mut scenario.phases {
         phase.from.servers /= 2.0;
@@ -24,7 +24,7 @@ fn shrunk(name: &str) -> Scenario {
     scenario
 }
 
-fn holds(scenario: &Scenario) {
+fn holds(scenario: &BackendScenario) {
     // It hardly depends on the seed, and takes as long to find as a run.
     let best = best_of(scenario, 1).unwrap();
     for (seed, by) in SEEDS

@@ -7,12 +7,12 @@ use tollgate::Limit;
 use tollgate_policy::{Quota, Sharing};
 use tollgate_sim::fleet::check;
 use tollgate_sim::fleet::network::Mutant;
-use tollgate_sim::fleet::plan::{FaultPlan, Plan};
-use tollgate_sim::fleet::{Report, run};
+use tollgate_sim::fleet::plan::{FaultPlan, FleetPlan};
+use tollgate_sim::fleet::{FleetReport, run};
 
 /// A simulation without faults in which three nodes get five times their limit.
-fn without_faults(mutant: Mutant) -> Plan {
-    let mut plan = Plan::from_seed(1);
+fn without_faults(mutant: Mutant) -> FleetPlan {
+    let mut plan = FleetPlan::from_seed(1);
     plan.limit = Limit::token_bucket("1000/s".parse().unwrap(), 1000).unwrap();
     (plan.nodes, plan.keys) = (3, 1);
     (plan.lasts_ns, plan.gap_ns) = (3_000_000_000, 600_000);
@@ -24,11 +24,11 @@ fn without_faults(mutant: Mutant) -> Plan {
     plan
 }
 
-fn lease(plan: &Plan) -> Report {
+fn lease(plan: &FleetPlan) -> FleetReport {
     run(plan, Sharing::Lease).unwrap()
 }
 
-fn violations(report: &Report) -> Vec<&'static str> {
+fn violations(report: &FleetReport) -> Vec<&'static str> {
     report
         .violations
         .iter()
@@ -38,26 +38,26 @@ fn violations(report: &Report) -> Vec<&'static str> {
 
 #[test]
 fn a_fleet_without_faults_keeps_every_promise_with_few_calls() {
-    let (lent, exact) = (lease(&without_faults(Mutant::None)), {
+    let (leased, exact) = (lease(&without_faults(Mutant::None)), {
         run(&without_faults(Mutant::None), Sharing::Exact).unwrap()
     });
-    assert_eq!(violations(&lent), [""; 0]);
+    assert_eq!(violations(&leased), [""; 0]);
     assert_eq!(violations(&exact), [""; 0]);
-    let passed = |report: &Report| report.history.passed.len();
-    assert!(passed(&lent) <= passed(&exact));
+    let passed = |report: &FleetReport| report.history.passed.len();
+    assert!(passed(&leased) <= passed(&exact));
     assert!(
-        passed(&lent) * 100 >= passed(&exact) * 97,
+        passed(&leased) * 100 >= passed(&exact) * 97,
         "{} of {}",
-        passed(&lent),
+        passed(&leased),
         passed(&exact)
     );
-    assert!(lent.history.answered * 20 < exact.history.answered);
+    assert!(leased.history.answered * 20 < exact.history.answered);
 }
 
 #[test]
 fn the_same_seed_is_the_same_simulation() {
     for seed in 1..25 {
-        let plan = Plan::from_seed(seed);
+        let plan = FleetPlan::from_seed(seed);
         let quota = Quota::plain(plan.limit.clone());
         for sharing in Sharing::ALL.into_iter().filter(|way| quota.supports(*way)) {
             let history = || format!("{:?}", run(&plan, sharing).unwrap().history);
@@ -103,7 +103,7 @@ fn nodes_that_use_the_whole_limit_as_their_share_are_found() {
 }
 
 /// The same, with a log of as much in a second.
-fn logged(mutant: Mutant) -> Plan {
+fn logged(mutant: Mutant) -> FleetPlan {
     let mut plan = without_faults(mutant);
     let limit = Limit::sliding_log("1000/s".parse().unwrap()).unwrap();
     plan.limit = limit.with_max_keys(16);
@@ -130,12 +130,12 @@ fn a_duplicated_report_counts_twice_and_never_admits_more() {
     let twice = run(&plan, Sharing::Sync).unwrap();
     assert_eq!(violations(&twice), [""; 0]);
     assert!(twice.history.message_faults > 0);
-    let net = |report: &Report| {
+    let net = |report: &FleetReport| {
         // A copy reports what passed as usage, which the store takes as far as there is room.
         let totals = report.history.totals[&0];
         totals.charged + totals.owed - totals.given_back
     };
-    let used = |report: &Report| {
+    let used = |report: &FleetReport| {
         let passed = report.history.passed.iter();
         passed.filter(|p| !p.cancelled).map(|p| p.cost).sum::<u64>()
     };
@@ -170,6 +170,6 @@ fn a_crashed_node_keeps_its_lease_for_a_term_at_most() {
     let report = lease(&plan);
     assert_eq!(violations(&report), [""; 0]);
     let whole = lease(&without_faults(Mutant::None)).history.passed.len();
-    // A quarter of the limit is on loan at the most, a third of that at one node.
+    // At most a quarter of the limit is leased, a third of that at one node.
     assert!(report.history.passed.len() + 100 >= whole);
 }

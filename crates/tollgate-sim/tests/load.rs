@@ -89,8 +89,8 @@ fn the_command_prints_a_line_for_every_fleet_and_counts_what_holds() {
     let args = ["load", "--quick", "--json", "--nodes", "16"].map(str::to_owned);
     let (mut out, mut progress) = (Vec::new(), Vec::new());
     let tally = run(&args, &mut out, &mut progress).unwrap();
-    let told = String::from_utf8(progress).unwrap();
-    assert!(tally.is_good(), "{told}");
+    let messages = String::from_utf8(progress).unwrap();
+    assert!(tally.is_good(), "{messages}");
     // Two limits, three ways to share, six fleets and what they come to.
     assert_eq!(tally.passed, 2 * 3 * 7);
     let out = String::from_utf8(out).unwrap();

@@ -7,15 +7,15 @@
 )]
 
 use tollgate::algorithm::bucket::Bucket;
-use tollgate_sim::model::{Change, KeyModel, Keyed};
-use tollgate_sim::oracle::{Answer, Verdict};
+use tollgate_sim::model::{KeyModel, Keyed, ModelChange};
+use tollgate_sim::oracle::{OracleDecision, OracleVerdict};
 use tollgate_sim::parameters::Parameters;
 use tollgate_sim::property::history::walk;
 use tollgate_sim::property::input_profile::InputProfile;
 use tollgate_sim::property::{ALGORITHMS, Failure, history};
 use tollgate_sim::rng::Rng;
 use tollgate_sim::subject::oracle_model;
-use tollgate_sim::subject::word::WordSteps;
+use tollgate_sim::subject::packed_algorithm::PackedModel;
 
 const STEPS: u64 = 100_000;
 
@@ -67,13 +67,13 @@ core_and_oracle_agree! {
 /// The core, but one step in 97 is wrong.
 #[derive(Clone, Debug)]
 struct Planted {
-    inner: WordSteps<Bucket>,
+    inner: PackedModel<Bucket>,
     steps: u64,
-    wrong: fn(&mut Planted, u64, &mut Answer),
+    wrong: fn(&mut Planted, u64, &mut OracleDecision),
 }
 
 impl KeyModel for Planted {
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         let mut answer = self.inner.check(t, cost);
         self.steps += 1;
         if self.steps.is_multiple_of(97) {
@@ -82,13 +82,13 @@ impl KeyModel for Planted {
         answer
     }
 
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         self.inner.change(t, change)
     }
 }
 
 /// Walks the planted core until a check fails, and returns the failure.
-fn caught(wrong: fn(&mut Planted, u64, &mut Answer)) -> Failure {
+fn caught(wrong: fn(&mut Planted, u64, &mut OracleDecision)) -> Failure {
     let numbers = Parameters::TokenBucket {
         cap: 7,
         n: 7,
@@ -96,7 +96,7 @@ fn caught(wrong: fn(&mut Planted, u64, &mut Answer)) -> Failure {
     };
     for seed in 0..100 {
         let mut planted = Keyed::new(Planted {
-            inner: WordSteps::new(numbers).unwrap(),
+            inner: PackedModel::new(numbers).unwrap(),
             steps: 0,
             wrong,
         });
@@ -130,7 +130,7 @@ fn one_unit_too_many_left_is_caught() {
 #[test]
 fn a_wait_one_nanosecond_short_is_caught() {
     caught(|_, _, answer| {
-        if let Verdict::Refuse { retry_after } = &mut answer.verdict {
+        if let OracleVerdict::Refuse { retry_after } = &mut answer.verdict {
             *retry_after -= 1;
         }
     });
@@ -140,7 +140,7 @@ fn a_wait_one_nanosecond_short_is_caught() {
 fn a_silently_refunded_unit_is_caught() {
     // Only the state is wrong, and only a later answer shows it.
     let failure = caught(|core, t, _| {
-        let refund = Change::Refund { cost: 1, issued: t };
+        let refund = ModelChange::Refund { cost: 1, issued: t };
         core.inner.change(t, refund).unwrap();
     });
     assert!(failure.steps > 0);
@@ -155,7 +155,7 @@ fn a_failure_prints_the_command_that_replays_it() {
         text.ends_with("steps --each 97 --seed 17 --only token_bucket"),
         "{text}"
     );
-    assert!(text.contains("expected Ok(Answer"), "{text}");
+    assert!(text.contains("expected Ok(OracleDecision"), "{text}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::error::Error;
 use tollgate::{Limit, Limiter, ManualClock, Moment, Span, Verdict};
 
-type Outcome = Result<(), Box<dyn Error>>;
+type TestResult = Result<(), Box<dyn Error>>;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -26,8 +26,8 @@ fn refused(ns: u64) -> Verdict {
 }
 
 #[test]
-fn opening_the_app_sends_ten_requests_at_once_and_the_eleventh_waits_a_fifth_of_a_second() -> Outcome
-{
+fn opening_the_app_sends_ten_requests_at_once_and_the_eleventh_waits_a_fifth_of_a_second()
+-> TestResult {
     let (bucket, clock) = limiter(Limit::token_bucket("5/s".parse()?, 10)?)?;
     for left in (0..10).rev() {
         let decision = bucket.charge("rider", 1);
@@ -48,7 +48,7 @@ fn opening_the_app_sends_ten_requests_at_once_and_the_eleventh_waits_a_fifth_of_
 }
 
 #[test]
-fn a_bucket_refills_before_it_is_charged() -> Outcome {
+fn a_bucket_refills_before_it_is_charged() -> TestResult {
     let (bucket, clock) = limiter(Limit::token_bucket("5/s".parse()?, 10)?)?;
     for _ in 0..6 {
         let _ = bucket.check("rider");
@@ -64,7 +64,7 @@ fn a_bucket_refills_before_it_is_charged() -> Outcome {
 }
 
 #[test]
-fn a_queue_of_5000_that_drains_3000_a_second_spills_1700_of_the_fourth_wave() -> Outcome {
+fn a_queue_of_5000_that_drains_3000_a_second_spills_1700_of_the_fourth_wave() -> TestResult {
     let (queue, clock) = limiter(Limit::leaky_bucket("3000/s".parse()?, 5000)?)?;
     let mut spilled = Vec::new();
     let mut last_wait = Span::ZERO;
@@ -101,7 +101,7 @@ fn across_the_boundary(limit: Limit) -> Result<usize, Box<dyn Error>> {
 }
 
 #[test]
-fn a_fixed_window_of_10_a_minute_lets_20_pass_in_20_seconds_across_its_boundary() -> Outcome {
+fn a_fixed_window_of_10_a_minute_lets_20_pass_in_20_seconds_across_its_boundary() -> TestResult {
     assert_eq!(
         across_the_boundary(Limit::fixed_window("10/min".parse()?)?)?,
         20
@@ -110,7 +110,7 @@ fn a_fixed_window_of_10_a_minute_lets_20_pass_in_20_seconds_across_its_boundary(
 }
 
 #[test]
-fn a_sliding_log_of_10_a_minute_lets_10_pass_in_any_20_seconds() -> Outcome {
+fn a_sliding_log_of_10_a_minute_lets_10_pass_in_any_20_seconds() -> TestResult {
     assert_eq!(
         across_the_boundary(Limit::sliding_log("10/min".parse()?)?)?,
         10
@@ -119,7 +119,7 @@ fn a_sliding_log_of_10_a_minute_lets_10_pass_in_any_20_seconds() -> Outcome {
 }
 
 #[test]
-fn a_log_frees_its_place_exactly_one_window_later() -> Outcome {
+fn a_log_frees_its_place_exactly_one_window_later() -> TestResult {
     let (log, clock) = limiter(Limit::sliding_log("1/min".parse()?)?)?;
     assert_eq!(log.check("client"), Verdict::Pass);
     clock.set(at(60 * SECOND - 1));
@@ -130,7 +130,7 @@ fn a_log_frees_its_place_exactly_one_window_later() -> Outcome {
 }
 
 #[test]
-fn an_estimate_of_49_and_a_half_leaves_no_room_for_one_more_of_50() -> Outcome {
+fn an_estimate_of_49_and_a_half_leaves_no_room_for_one_more_of_50() -> TestResult {
     // Two counters are what a large limit gets, so everything is 2000 times as much.
     const TIMES: u64 = 2_000;
     let (counter, clock) = limiter(Limit::sliding_window("100000/min".parse()?)?)?;

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use tollgate_sim::replay::{Open, Opened, Report, Subject, replay};
+use tollgate_sim::replay::{CaseRunner, OpenCase, Opened, ReplayReport, replay};
 use tollgate_sim::subject::{open_core, open_store};
-use tollgate_sim::timeline::{Case, Observation, Step, Timeline};
+use tollgate_sim::timeline::{Observation, Timeline, TimelineCase, TimelineStep};
 
 const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../timelines");
 
@@ -21,7 +21,7 @@ fn files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(files)
 }
 
-fn assert_nothing_failed(report: &Report) {
+fn assert_nothing_failed(report: &ReplayReport) {
     let listed: Vec<String> = report.mismatches.iter().map(ToString::to_string).collect();
     assert_eq!(report.failed, 0, "{}", listed.join("\n"));
 }
@@ -57,12 +57,12 @@ fn the_store_keeps_every_timeline_that_it_can_express() -> Result<(), Box<dyn Er
 
 /// Answers like the core, but every so often one number is off by one.
 struct Planted {
-    inner: Box<dyn Subject>,
+    inner: Box<dyn CaseRunner>,
     steps: u64,
 }
 
-impl Subject for Planted {
-    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
+impl CaseRunner for Planted {
+    fn apply(&mut self, step: &TimelineStep) -> Result<Observation, String> {
         let mut observed = self.inner.apply(step)?;
         self.steps += 1;
         match self.steps % 12 {
@@ -75,7 +75,7 @@ impl Subject for Planted {
     }
 }
 
-fn open_planted(case: &Case) -> Opened {
+fn open_planted(case: &TimelineCase) -> Opened {
     let inner = open_core(case)?;
     Ok(Box::new(Planted { inner, steps: 0 }))
 }
@@ -98,9 +98,9 @@ fn a_core_that_is_off_by_one_now_and_then_is_caught_by_the_timelines() -> Result
 }
 
 /// What is tested: the pure steps and the store.
-const PRODUCT: [Open; 2] = [open_core, open_store];
+const PRODUCT: [OpenCase; 2] = [open_core, open_store];
 
-fn run(rows: &str, open: &dyn Fn(&Case) -> Opened) -> Result<Report, Box<dyn Error>> {
+fn run(rows: &str, open: &dyn Fn(&TimelineCase) -> Opened) -> Result<ReplayReport, Box<dyn Error>> {
     let text = format!("{}\n{rows}", tollgate_sim::timeline::HEADER);
     Ok(replay(&Timeline::parse("t.csv", &text)?, open))
 }

@@ -13,7 +13,7 @@
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum MessageKind {
     /// A reply, or a command.
     Message,
     /// A push (`>`): it answers no command, so it is not a reply.
@@ -26,59 +26,59 @@ pub struct InvalidFrame;
 
 /// A stream of messages, somewhere in the middle.
 #[derive(Clone, Debug)]
-pub struct Frames {
+pub struct RespFramer {
     /// Whether a message may be a bare line, as commands may.
     lines_allowed: bool,
     /// Elements that are not complete yet, the one at hand included. Zero between messages.
     missing: u64,
-    frame: Frame,
-    place: Place,
+    frame: MessageKind,
+    state: FramerState,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum FramerState {
     /// Before an element.
     Type,
     /// In a line whose text does not matter.
     Line { returned: bool },
     /// In a line that is a number.
-    Length(Of, Number),
+    Length(LengthOf, DecimalReader),
     /// In the bytes of a string, the line end after it included.
     Body { left: u64 },
 }
 
 /// What a number is the length of.
 #[derive(Clone, Copy, Debug)]
-enum Of {
+enum LengthOf {
     String,
     Aggregate { each: u64 },
     Attribute,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Number {
+struct DecimalReader {
     negative: bool,
     value: u64,
     /// The carriage return was seen: only the line feed may follow.
     returned: bool,
 }
 
-impl Frames {
+impl RespFramer {
     /// A stream of replies.
-    pub fn replies() -> Frames {
-        Frames {
+    pub fn replies() -> RespFramer {
+        RespFramer {
             lines_allowed: false,
             missing: 0,
-            frame: Frame::Message,
-            place: Place::Type,
+            frame: MessageKind::Message,
+            state: FramerState::Type,
         }
     }
 
     /// A stream of commands.
-    pub fn commands() -> Frames {
-        Frames {
+    pub fn commands() -> RespFramer {
+        RespFramer {
             lines_allowed: true,
-            ..Frames::replies()
+            ..RespFramer::replies()
         }
     }
 
@@ -88,15 +88,15 @@ impl Frames {
     }
 
     /// Continues to the end of the message or of the bytes. Returns how many bytes belong to this message, and its kind if it ended.
-    pub fn advance(&mut self, bytes: &[u8]) -> Result<(usize, Option<Frame>), InvalidFrame> {
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<(usize, Option<MessageKind>), InvalidFrame> {
         let mut used = 0;
         while let Some(&byte) = bytes.get(used) {
-            let took = match self.place {
-                Place::Body { left } => {
+            let took = match self.state {
+                FramerState::Body { left } => {
                     let rest = bytes.len().saturating_sub(used);
                     let take = usize::try_from(left).map_or(rest, |left| left.min(rest));
                     let left = left.saturating_sub(u64::try_from(take).unwrap_or(left));
-                    self.place = Place::Body { left };
+                    self.state = FramerState::Body { left };
                     if left == 0 {
                         self.complete();
                     }
@@ -116,34 +116,34 @@ impl Frames {
     }
 
     fn step(&mut self, byte: u8) -> Result<(), InvalidFrame> {
-        match self.place {
-            Place::Type => self.begin(byte)?,
-            Place::Line { returned } => match byte {
+        match self.state {
+            FramerState::Type => self.begin(byte)?,
+            FramerState::Line { returned } => match byte {
                 b'\n' if returned => self.complete(),
                 _ => {
                     let returned = byte == b'\r';
-                    self.place = Place::Line { returned };
+                    self.state = FramerState::Line { returned };
                 }
             },
-            Place::Length(of, number) => match number.with(byte)? {
-                Some(number) => self.place = Place::Length(of, number),
+            FramerState::Length(of, number) => match number.with(byte)? {
+                Some(number) => self.state = FramerState::Length(of, number),
                 None => self.counted(of, number)?,
             },
-            Place::Body { .. } => {}
+            FramerState::Body { .. } => {}
         }
         Ok(())
     }
 
     fn begin(&mut self, byte: u8) -> Result<(), InvalidFrame> {
         let first = self.missing == 0;
-        let length = |of| Place::Length(of, Number::default());
-        self.place = match byte {
-            b'+' | b'-' | b':' | b',' | b'#' | b'_' | b'(' => Place::Line { returned: false },
-            b'$' | b'=' | b'!' => length(Of::String),
-            b'*' | b'~' | b'>' => length(Of::Aggregate { each: 1 }),
-            b'%' => length(Of::Aggregate { each: 2 }),
-            b'|' => length(Of::Attribute),
-            _ if first && self.lines_allowed => Place::Line {
+        let length = |of| FramerState::Length(of, DecimalReader::default());
+        self.state = match byte {
+            b'+' | b'-' | b':' | b',' | b'#' | b'_' | b'(' => FramerState::Line { returned: false },
+            b'$' | b'=' | b'!' => length(LengthOf::String),
+            b'*' | b'~' | b'>' => length(LengthOf::Aggregate { each: 1 }),
+            b'%' => length(LengthOf::Aggregate { each: 2 }),
+            b'|' => length(LengthOf::Attribute),
+            _ if first && self.lines_allowed => FramerState::Line {
                 returned: byte == b'\r',
             },
             _ => return Err(InvalidFrame),
@@ -151,33 +151,33 @@ impl Frames {
         if first {
             self.missing = 1;
             self.frame = if byte == b'>' {
-                Frame::Push
+                MessageKind::Push
             } else {
-                Frame::Message
+                MessageKind::Message
             };
         }
         Ok(())
     }
 
     /// The length is known.
-    fn counted(&mut self, of: Of, number: Number) -> Result<(), InvalidFrame> {
+    fn counted(&mut self, of: LengthOf, number: DecimalReader) -> Result<(), InvalidFrame> {
         if number.negative {
             // A null, not an empty value. Only RESP2 encodes it like this.
             self.complete();
             return Ok(());
         }
         match of {
-            Of::String => {
+            LengthOf::String => {
                 let left = number.value.checked_add(2).ok_or(InvalidFrame)?;
-                self.place = Place::Body { left };
+                self.state = FramerState::Body { left };
             }
-            Of::Aggregate { each } => {
+            LengthOf::Aggregate { each } => {
                 self.require(number.value, each)?;
                 self.complete();
             }
-            Of::Attribute => {
+            LengthOf::Attribute => {
                 self.require(number.value, 2)?;
-                self.place = Place::Type;
+                self.state = FramerState::Type;
             }
         }
         Ok(())
@@ -191,13 +191,13 @@ impl Frames {
 
     fn complete(&mut self) {
         self.missing = self.missing.saturating_sub(1);
-        self.place = Place::Type;
+        self.state = FramerState::Type;
     }
 }
 
-impl Number {
+impl DecimalReader {
     /// The number with one more byte; nothing if that was the end of its line.
-    fn with(mut self, byte: u8) -> Result<Option<Number>, InvalidFrame> {
+    fn with(mut self, byte: u8) -> Result<Option<DecimalReader>, InvalidFrame> {
         match byte {
             b'\n' if self.returned => return Ok(None),
             _ if self.returned => return Err(InvalidFrame),
@@ -243,7 +243,11 @@ mod tests {
     ];
 
     /// The lengths of the messages, if `bytes` come in pieces of `size`.
-    fn lengths(frames: &mut Frames, bytes: &[u8], size: usize) -> Result<Vec<usize>, InvalidFrame> {
+    fn lengths(
+        frames: &mut RespFramer,
+        bytes: &[u8],
+        size: usize,
+    ) -> Result<Vec<usize>, InvalidFrame> {
         let (mut found, mut length) = (Vec::new(), 0);
         for mut piece in bytes.chunks(size) {
             while !piece.is_empty() {
@@ -263,7 +267,7 @@ mod tests {
         let expected: Vec<usize> = MESSAGES.iter().map(|m| m.len()).collect();
         let all = MESSAGES.concat();
         for size in 1..=all.len() {
-            let mut frames = Frames::replies();
+            let mut frames = RespFramer::replies();
             assert_eq!(
                 lengths(&mut frames, &all, size).unwrap(),
                 expected,
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn a_message_that_lacks_its_last_byte_has_not_ended() {
         for message in MESSAGES {
-            let mut frames = Frames::replies();
+            let mut frames = RespFramer::replies();
             let (used, end) = frames.advance(&message[..message.len() - 1]).unwrap();
             assert_eq!((used, end), (message.len() - 1, None));
             assert!(!frames.is_between());
@@ -285,19 +289,22 @@ mod tests {
 
     #[test]
     fn a_push_is_not_a_reply() {
-        let mut frames = Frames::replies();
+        let mut frames = RespFramer::replies();
         let both = b">2\r\n+message\r\n$1\r\na\r\n+OK\r\n";
         let (used, end) = frames.advance(both).unwrap();
-        assert_eq!((used, end), (21, Some(Frame::Push)));
-        assert_eq!(frames.advance(&both[21..]), Ok((5, Some(Frame::Message))));
+        assert_eq!((used, end), (21, Some(MessageKind::Push)));
+        assert_eq!(
+            frames.advance(&both[21..]),
+            Ok((5, Some(MessageKind::Message)))
+        );
     }
 
     #[test]
     fn commands_may_be_bare_lines_and_replies_may_not() {
         let bytes = b"PING\r\n*1\r\n$4\r\nPING\r\n";
-        let found = lengths(&mut Frames::commands(), bytes, 3);
+        let found = lengths(&mut RespFramer::commands(), bytes, 3);
         assert_eq!(found.unwrap(), [6, 14]);
-        assert_eq!(Frames::replies().advance(bytes), Err(InvalidFrame));
+        assert_eq!(RespFramer::replies().advance(bytes), Err(InvalidFrame));
     }
 
     #[test]
@@ -312,7 +319,7 @@ mod tests {
             b"\x16\x03\x01",
         ] {
             assert_eq!(
-                lengths(&mut Frames::replies(), bad, 4),
+                lengths(&mut RespFramer::replies(), bad, 4),
                 Err(InvalidFrame),
                 "{bad:?}"
             );

@@ -19,7 +19,7 @@ fn two_failovers(kind: Kind) {
     assert_eq!(first, world.servers()[0].port());
     let second = world.wait_for_another_primary(first, DEADLINE).unwrap();
     assert_ne!(second.port(), first);
-    // Who comes back is told whom to follow, so that there is one primary again.
+    // A restarted server is reconfigured as a replica, so that there is one primary again.
     world.servers()[0].restart().unwrap();
     world.wait_until_connected().unwrap();
     // What no replica has would be lost with the primary.

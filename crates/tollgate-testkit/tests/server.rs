@@ -10,7 +10,7 @@ use tollgate_testkit::Error;
 use tollgate_testkit::servers::{Access, Kind, Plan, Server};
 use tollgate_testkit::wait::{Check, sleep, wait_for};
 
-/// Where a process that will be killed tells which server it has.
+/// The file in which a process that will be killed names its server.
 const NOTE: &str = "TOLLGATE_TRIALS_NOTE";
 
 /// Whether a process is there and not only waits to be buried.
@@ -20,14 +20,14 @@ fn lives(pid: u32) -> bool {
 }
 
 #[test]
-fn a_server_answers_and_keeps_what_it_is_told() {
+fn a_server_answers_and_stores_values() {
     for kind in Kind::ALL {
         let server = Server::start(kind, &[("maxmemory", "50mb")]).unwrap();
         assert_eq!(server.ask(&["SET", "a", "1"]).unwrap(), Value::Okay);
         assert_eq!(server.ask_text(&["GET", "a"]).unwrap(), "1");
         assert_eq!(server.info("memory", "maxmemory").unwrap(), "52428800");
-        let told = server.info("server", "server_name").unwrap();
-        assert_eq!(told == "valkey", kind == Kind::Valkey, "{kind}: {told}");
+        let name = server.info("server", "server_name").unwrap();
+        assert_eq!(name == "valkey", kind == Kind::Valkey, "{kind}: {name}");
     }
 }
 
@@ -94,7 +94,7 @@ fn a_server_dies_with_a_process_that_is_killed() {
         let server = Server::start(Kind::Redis, &[]).unwrap();
         std::fs::write(Path::new(&note), server.pid().unwrap().to_string()).unwrap();
         sleep(Duration::from_secs(60));
-        panic!("nobody killed this process");
+        panic!("this process was not killed");
     }
     let folder = tempfile::tempdir().unwrap();
     let note = folder.path().join("pid");
@@ -147,8 +147,8 @@ fn who_has_no_password_is_refused_and_a_user_may_do_what_the_list_says() {
             .start()
             .unwrap();
         assert_eq!(server.ask(&["SET", "other", "1"]).unwrap(), Value::Okay);
-        let stranger = Access::plain(server.port()).ask(&["GET", "other"]);
-        assert_eq!(stranger.unwrap_err().code(), Some("NOAUTH"));
+        let foreign = Access::plain(server.port()).ask(&["GET", "other"]);
+        assert_eq!(foreign.unwrap_err().code(), Some("NOAUTH"));
         let limiter = Access {
             user: Some("limiter".into()),
             password: Some("secret".into()),
@@ -190,18 +190,18 @@ fn tls_of_a_valkey_that_was_built_without_it_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_stranger_at_the_port_is_not_taken_for_the_server_which_tries_again() {
+fn a_foreign_server_at_the_port_is_detected_and_the_start_is_repeated() {
     for kind in Kind::ALL {
         let server = Server::start(kind, &[]).unwrap();
         let port = server.port().to_string();
         server.kill();
-        let mut stranger = std::process::Command::new("redis-server")
+        let mut foreign = std::process::Command::new("redis-server")
             .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
         wait_for(
-            "the stranger answers",
+            "the foreign server answers",
             Duration::from_secs(10),
             String::new,
             || {
@@ -215,8 +215,8 @@ fn a_stranger_at_the_port_is_not_taken_for_the_server_which_tries_again() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 sleep(Duration::from_millis(300));
-                stranger.kill().unwrap();
-                stranger.wait().unwrap();
+                foreign.kill().unwrap();
+                foreign.wait().unwrap();
             });
             server.restart().unwrap();
         });

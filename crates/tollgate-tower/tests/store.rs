@@ -20,7 +20,7 @@ use tollgate_policy::shared::SharedStore;
 use tollgate_policy::{
     DecisionRequest, LimitRule, OnStoreError, Op, Policy, Quota, Sharing, Subject, decide,
 };
-use tollgate_redis::{Settings, Store};
+use tollgate_redis::{RedisStore, Settings};
 use tollgate_testkit::servers::{Kind, Server};
 use tollgate_tower::{LimitLayer, PolicyHandle, PolicySource, run_maintenance};
 use tower::{Layer, ServiceExt, service_fn};
@@ -45,7 +45,7 @@ async fn node(server: &Server) -> PolicyHandle {
 async fn node_with<const N: usize>(server: &Server, limits: [(&str, Limit); N]) -> PolicyHandle {
     let mut settings = Settings::standalone("127.0.0.1", server.port());
     settings.deadline = Duration::from_secs(5);
-    let store = Store::open(settings, &Handle::current()).unwrap();
+    let store = RedisStore::open(settings, &Handle::current()).unwrap();
     let since = Instant::now();
     while !store.report().servers.iter().any(|server| server.is_up) {
         assert!(

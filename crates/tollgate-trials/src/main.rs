@@ -10,7 +10,7 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use tollgate_testkit::now;
 use tollgate_testkit::servers::Kind;
-use tollgate_trials::trials::{ALL, Options, Race, Trial, work};
+use tollgate_trials::trials::{ALL, Race, Trial, TrialOptions, work};
 use tollgate_trials::verdicts::time;
 
 const EXAMPLES: &str = "\
@@ -92,7 +92,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         "work" => return worker(cli, out),
         "list" => {
             for trial in ALL {
-                writeln!(out, "{:13}  {}", trial.name, trial.about)?;
+                writeln!(out, "{:13}  {}", trial.name, trial.summary)?;
             }
             return Ok(true);
         }
@@ -101,7 +101,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
     let seed = cli
         .seed
         .unwrap_or_else(|| RandomState::new().hash_one(0) >> 32);
-    let options = Options {
+    let options = TrialOptions {
         kind: cli.kind,
         quick: cli.quick,
         seed,
@@ -114,7 +114,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         writeln!(
             out,
             "{}: {} ({}, {}/s, seed {seed})",
-            trial.name, trial.about, options.kind, options.rate
+            trial.name, trial.summary, options.kind, options.rate
         )?;
         out.flush()?;
         let start = now();

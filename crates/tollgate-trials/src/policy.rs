@@ -8,14 +8,14 @@ use tollgate_policy::Sharing;
 use tollgate_testkit::servers::{Cluster, HOST, Sentinels};
 
 /// The usual limit of a key: `5/s`, and `10` at once.
-pub const USUAL: Quota = Quota {
+pub const USUAL: TrialQuota = TrialQuota {
     allow: "5/s",
     burst: 10,
 };
 /// The usual deadline of a decision.
 pub const DEADLINE: Duration = Duration::from_millis(8);
 /// A deadline that only a store that is down, or a bug, exceeds: for trials that count and do not measure.
-pub const PATIENT: Duration = Duration::from_millis(900);
+pub const LONG_DEADLINE: Duration = Duration::from_millis(900);
 /// The cost of a request of a tagged client: more than there are tagged clients.
 pub const TAG: u64 = 256;
 /// How many requests of a tagged client pass.
@@ -23,7 +23,7 @@ const TAGGED_REQUESTS: u64 = 2_000;
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
+pub struct TrialQuota {
     /// The rate as it is written.
     pub allow: &'static str,
     /// Units at once.
@@ -31,8 +31,8 @@ pub struct Quota {
 }
 
 /// A bucket that earns nothing while a trial runs: exactly its burst passes.
-pub fn once(burst: u64) -> Quota {
-    Quota {
+pub fn once(burst: u64) -> TrialQuota {
+    TrialQuota {
         allow: "1/h",
         burst,
     }
@@ -40,18 +40,18 @@ pub fn once(burst: u64) -> Quota {
 
 /// One limit by organisation on a store.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct TrialPolicy {
     store: String,
     deadline: Duration,
-    quota: Quota,
+    quota: TrialQuota,
     sharing: Sharing,
-    overrides: Vec<(String, Quota)>,
+    overrides: Vec<(String, TrialQuota)>,
 }
 
-impl Policy {
+impl TrialPolicy {
     /// The usual limit on the store at this address.
-    pub fn on(store: impl Into<String>) -> Policy {
-        Policy {
+    pub fn on(store: impl Into<String>) -> TrialPolicy {
+        TrialPolicy {
             store: store.into(),
             deadline: DEADLINE,
             quota: USUAL,
@@ -62,42 +62,43 @@ impl Policy {
 
     /// Sets the deadline.
     #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Policy {
+    pub fn deadline(mut self, deadline: Duration) -> TrialPolicy {
         self.deadline = deadline;
         self
     }
 
     /// Sets the limit of all keys.
     #[must_use]
-    pub fn quota(mut self, quota: Quota) -> Policy {
+    pub fn quota(mut self, quota: TrialQuota) -> TrialPolicy {
         self.quota = quota;
         self
     }
 
     /// Sets the sharing mode.
     #[must_use]
-    pub fn sharing(mut self, sharing: Sharing) -> Policy {
+    pub fn sharing(mut self, sharing: Sharing) -> TrialPolicy {
         self.sharing = sharing;
         self
     }
 
     /// Sets another limit for a client.
     #[must_use]
-    pub fn except(mut self, client: &Client, quota: Quota) -> Policy {
+    pub fn except(mut self, client: &Client, quota: TrialQuota) -> TrialPolicy {
         self.overrides.push((client.key.clone(), quota));
         self
     }
 
     /// Tags each of these clients: see [`tagged`].
     #[must_use]
-    pub fn tag(self, clients: &[Client]) -> Policy {
-        let tag = |policy: Policy, (number, client)| policy.except(client, once(capacity(number)));
+    pub fn tag(self, clients: &[Client]) -> TrialPolicy {
+        let tag =
+            |policy: TrialPolicy, (number, client)| policy.except(client, once(capacity(number)));
         (0..).zip(clients).fold(self, tag)
     }
 
     /// The file.
     pub fn text(&self) -> String {
-        let Quota { allow, burst } = self.quota;
+        let TrialQuota { allow, burst } = self.quota;
         let mut text = format!(
             "default: pass\nstore: {{ url: '{}', deadline: {}ms }}\non_store_error: local\nlimits:\n  \
              - name: org\n    key: header.x-org\n    allow: {allow}\n    burst: {burst}\n    sharing: {}\n",
@@ -108,7 +109,7 @@ impl Policy {
         if !self.overrides.is_empty() {
             text.push_str("    overrides:\n");
         }
-        for (key, Quota { allow, burst }) in &self.overrides {
+        for (key, TrialQuota { allow, burst }) in &self.overrides {
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
@@ -124,7 +125,7 @@ pub fn capacity(number: u64) -> u64 {
     TAG * TAGGED_REQUESTS + number
 }
 
-/// Clients whose answers can be told apart.
+/// Clients with distinguishable responses.
 ///
 /// Each request takes [`TAG`] units of a bucket that holds a multiple of it and the number of the client. So what is
 /// left always identifies the bucket, and an answer to another request shows.
@@ -180,15 +181,15 @@ mod tests {
 
     #[test]
     fn the_policies_can_be_used() {
-        let policy = Policy::on(one_server(6379))
-            .deadline(PATIENT)
+        let policy = TrialPolicy::on(one_server(6379))
+            .deadline(LONG_DEADLINE)
             .tag(&tagged(100));
         let loaded = tollgate_config::parse("trial.yaml", policy.text().as_bytes());
         assert_eq!(loaded.unwrap().policy.limits.len(), 1);
     }
 
     #[test]
-    fn an_answer_for_another_marked_guest_shows() {
+    fn a_response_for_another_tagged_client_is_detected() {
         let left = capacity(7) - 3 * TAG;
         assert!(is_tagged_for(7, left));
         assert!((0..TAG).filter(|&other| is_tagged_for(other, left)).eq([7]));

@@ -6,7 +6,7 @@ use tollgate_testkit::tollgate::{Start, Tollgate};
 use tollgate_testkit::{Check, Error, Result, wait_for};
 
 use crate::load::{CheckResponse, Client};
-use crate::policy::Policy;
+use crate::policy::TrialPolicy;
 
 /// The longest start, until it decides with its store.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -19,7 +19,7 @@ pub struct Service(Tollgate);
 
 impl Service {
     /// Starts it with this policy, and waits until it decides with its store.
-    pub fn start(policy: &Policy) -> Result<Service> {
+    pub fn start(policy: &TrialPolicy) -> Result<Service> {
         let service = Service(Start::serve().policy(&policy.text()).start()?);
         service.wait_for_the_store()?;
         Ok(service)

@@ -20,11 +20,11 @@ pub const SOON: Duration = Duration::from_secs(1);
 pub struct Verdicts {
     are_times_promised: bool,
     figures: Vec<(String, String)>,
-    lines: Vec<Line>,
+    lines: Vec<VerdictLine>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct VerdictLine {
     mark: Mark,
     text: String,
 }
@@ -152,7 +152,7 @@ impl Verdicts {
 
     fn line(&mut self, mark: Mark, promised: &str, seen: &str) {
         let text = format!("{promised}: {seen}");
-        self.lines.push(Line { mark, text });
+        self.lines.push(VerdictLine { mark, text });
     }
 }
 

@@ -6,7 +6,7 @@ use tollgate_server::fuzzing::gateway_requests::{
     parse_request, taken,
 };
 
-use crate::split::{SPLITS, pieces, whole};
+use crate::split::{SPLITS, pieces, unsplit};
 use crate::{Target, memory};
 
 pub(super) const TARGET: Target = Target {
@@ -18,12 +18,12 @@ pub(super) const TARGET: Target = Target {
 };
 
 fn run(bytes: &[u8]) {
-    let (all, memory) = memory::peak(|| frame(whole(bytes), false, true));
+    let (all, memory) = memory::peak(|| frame(unsplit(bytes), false, true));
     let room = 4096 + bytes.len().saturating_mul(16) + MAX_HEAD_BYTES;
     assert!(memory <= room, "{memory} bytes of memory");
     // Nothing is read meanwhile, so malformed chunks are answered.
     assert!(!all.failed);
-    let (heads, left) = taken(whole(bytes));
+    let (heads, left) = taken(unsplit(bytes));
     for split in 0..SPLITS {
         assert_eq!(frame(pieces(bytes, split), false, true), all);
         assert_eq!(taken(pieces(bytes, split)), (heads.clone(), left.clone()));
@@ -37,7 +37,7 @@ fn run(bytes: &[u8]) {
         // A request that was handed out in part cannot be replaced.
         assert!(drained.failed || drained.bytes == all.bytes);
     }
-    let rest = frame(whole(&left), false, true);
+    let rest = frame(unsplit(&left), false, true);
     let together = [heads.concat(), rest.bytes].concat();
     assert_eq!(together, all.bytes);
     for head in &heads {

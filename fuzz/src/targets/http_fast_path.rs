@@ -3,7 +3,7 @@
 use tollgate_server::fuzzing::fast_path::{Request, max_request_bytes, serve_pieces};
 
 use crate::Target;
-use crate::split::{SPLITS, pieces, whole};
+use crate::split::{SPLITS, pieces, unsplit};
 
 pub(super) const TARGET: Target = Target {
     name: "http_fast_path",
@@ -13,7 +13,7 @@ pub(super) const TARGET: Target = Target {
 };
 
 fn run(bytes: &[u8]) {
-    let all = serve_pieces(whole(bytes));
+    let all = serve_pieces(unsplit(bytes));
     for split in 0..SPLITS {
         let split_run = serve_pieces(pieces(bytes, split));
         assert_eq!(split_run.requests, all.requests);
@@ -48,7 +48,7 @@ fn written_again(request: &Request) {
     assert!(lengths <= 1 && (lengths == 1 || request.body.is_empty()));
     again.extend_from_slice(b"\r\n");
     again.extend_from_slice(&request.body);
-    let read = serve_pieces(whole(&again));
+    let read = serve_pieces(unsplit(&again));
     assert_eq!(read.requests, std::slice::from_ref(request));
     assert!(read.unread.is_empty() && !read.is_declined);
 }

@@ -1,9 +1,9 @@
 //! Responses to the load generator: the Redis protocol, HTTP/1.1, and gRPC on HTTP/2.
 
-use tollgate_load::Protocol;
+use tollgate_load::TargetProtocol;
 use tollgate_load::fuzzing::{Read, read};
 
-use crate::split::{SPLITS, pieces, whole};
+use crate::split::{SPLITS, pieces, unsplit};
 use crate::{Target, memory};
 
 pub(super) const TARGET: Target = Target {
@@ -16,8 +16,12 @@ pub(super) const TARGET: Target = Target {
 const REQUESTS: u64 = 8;
 
 fn run(bytes: &[u8]) {
-    for protocol in [Protocol::Resp, Protocol::Http, Protocol::Grpc] {
-        let (all, taken) = memory::peak(|| read(protocol, REQUESTS, whole(bytes)));
+    for protocol in [
+        TargetProtocol::Resp,
+        TargetProtocol::Http,
+        TargetProtocol::Grpc,
+    ] {
+        let (all, taken) = memory::peak(|| read(protocol, REQUESTS, unsplit(bytes)));
         let room = 64 * 1024 + bytes.len().saturating_mul(256);
         assert!(taken <= room, "{taken} bytes of memory");
         let Some(all) = all else {

@@ -2,7 +2,7 @@
 
 use tollgate_server::fuzzing::resp::{MAX_COMMAND_BYTES, Read, read};
 
-use crate::split::{SPLITS, pieces, whole};
+use crate::split::{SPLITS, pieces, unsplit};
 use crate::{Target, memory};
 
 pub(super) const TARGET: Target = Target {
@@ -17,7 +17,7 @@ const WORDS_MOST: usize = 10;
 
 fn run(bytes: &[u8]) {
     for is_known in [true, false] {
-        let (all, taken) = memory::peak(|| read(whole(bytes), is_known));
+        let (all, taken) = memory::peak(|| read(unsplit(bytes), is_known));
         // The bytes themselves, the words, and a range for each of them.
         assert!(
             taken <= 4096 + bytes.len().saturating_mul(64),
@@ -56,7 +56,7 @@ fn written_again(all: &Read, is_known: bool) {
             again.extend_from_slice(b"\r\n");
         }
     }
-    let read = read(whole(&again), is_known);
+    let read = read(unsplit(&again), is_known);
     assert_eq!(read.wrong, None);
     assert!(read.commands.iter().eq(commands));
 }

@@ -7,7 +7,7 @@ use tollgate_server::fuzzing::resp::{
 use super::POLICY;
 use crate::Target;
 use crate::replies::{self, Reply};
-use crate::split::{SPLITS, pieces, whole};
+use crate::split::{SPLITS, pieces, unsplit};
 
 const PASSWORD: &str = "correct-horse-battery";
 
@@ -27,14 +27,14 @@ fn run(bytes: &[u8]) {
                 .map(|front_end| front_end.answer(split_run))
                 .unwrap_or_default()
         };
-        let all = answer(&mut whole(bytes));
+        let all = answer(&mut unsplit(bytes));
         let (kept, unread) = (all.kept, all.unread);
         assert!(kept <= MAX_OUTPUT_BYTES, "{kept} bytes of answers are kept");
         let replies = timeless(&all);
         if password.is_none() {
             one_for_each(bytes, &all, replies.len());
         }
-        // One split for each input: a door costs more than what is asked of it.
+        // One split for each input: a front end costs more than its requests.
         let split = u64::try_from(bytes.len()).unwrap_or(0) % SPLITS;
         let split_run = answer(&mut pieces(bytes, split));
         assert_eq!(timeless(&split_run), replies);
@@ -49,7 +49,7 @@ fn run(bytes: &[u8]) {
 
 /// A client that needs no password is answered once for each command, up to the one that ends the connection.
 fn one_for_each(bytes: &[u8], all: &Exchange, replies: usize) {
-    let read = resp::read(whole(bytes), true);
+    let read = resp::read(unsplit(bytes), true);
     let expected = read.commands.len() + usize::from(read.wrong.is_some());
     match all.is_closed && read.wrong.is_none() {
         true => assert!(

@@ -46,7 +46,7 @@ fn run(bytes: &[u8]) {
     let is_digits = !bytes.is_empty() && bytes.len() <= 15 && bytes.iter().all(u8::is_ascii_digit);
     if is_digits {
         let seconds = std::str::from_utf8(bytes).ok().and_then(|d| d.parse().ok());
-        assert_eq!(Some(backoff), seconds.map(whole));
+        assert_eq!(Some(backoff), seconds.map(span_of_seconds));
     }
     // All fields at once, one line for each.
     let mut headers = HeaderMap::new();
@@ -61,7 +61,7 @@ fn run(bytes: &[u8]) {
     assert!(refused.0 >= served.0 && refused.1 == served.1);
 }
 
-fn whole(seconds: u64) -> Span {
+fn span_of_seconds(seconds: u64) -> Span {
     Span::from(Duration::from_secs(seconds))
 }
 
@@ -89,7 +89,7 @@ fn ratelimit(line: &HeaderValue, (backoff, spread): (Span, Option<(Span, Span)>)
             }
         };
         if let (Some(left), Some(lasts)) = (number("r"), number("t")) {
-            let lasts = whole(lasts);
+            let lasts = span_of_seconds(lasts);
             match left {
                 0 => longest = longest.max(lasts),
                 1..=10 => {

@@ -7,7 +7,7 @@ use tollgate_server::fuzzing::rls::{
 };
 
 use crate::Target;
-use crate::split::{SPLITS, pieces, whole};
+use crate::split::{SPLITS, pieces, unsplit};
 
 /// Nothing in an answer depends on the time.
 const POLICY: &str = "default: pass\n";
@@ -44,7 +44,7 @@ fn run(bytes: &[u8]) {
     };
     let run =
         |split_run: &mut dyn Iterator<Item = &[u8]>| WIRE.with(|wire| wire.exchange(split_run));
-    let all = run(&mut whole(&bytes));
+    let all = run(&mut unsplit(&bytes));
     let frames = checked(&bytes, &all);
     let split = u64::try_from(bytes.len()).unwrap_or(0) % SPLITS;
     let split_run = run(&mut pieces(&bytes, split));
@@ -136,7 +136,7 @@ mod tests {
     fn the_seeds_get_the_answers_of_their_names() {
         let ended = |seed: &[u8]| {
             let bytes = [PREFACE, b"\0\0\0\x04\0\0\0\0\0", seed].concat();
-            let exchange = WIRE.with(|wire| wire.exchange(&mut whole(&bytes)));
+            let exchange = WIRE.with(|wire| wire.exchange(&mut unsplit(&bytes)));
             let frames = checked(&bytes, &exchange);
             let ends = |frame: &&Frame<'_>| frame.0 == HEADERS && frame.1 & END_STREAM != 0;
             let ended: Vec<u32> = frames.iter().filter(ends).map(|frame| frame.2).collect();

@@ -5,7 +5,7 @@ use tollgate_server::fuzzing::upstream_responses::{
     Chunked, ResponseBody, end, parse_head, read_chunks,
 };
 
-use crate::split::{SPLITS, pieces, whole};
+use crate::split::{SPLITS, pieces, unsplit};
 use crate::{Target, memory};
 
 pub(super) const TARGET: Target = Target {
@@ -45,7 +45,7 @@ fn run(bytes: &[u8]) {
 }
 
 fn in_chunks(bytes: &[u8]) {
-    let (all, taken) = memory::peak(|| read_chunks(whole(bytes)));
+    let (all, taken) = memory::peak(|| read_chunks(unsplit(bytes)));
     assert!(taken <= 64 * 1024 + bytes.len().saturating_mul(64));
     if let Ok(Chunked { data, after, .. }) = &all {
         assert!(data.len() + after.unwrap_or(0) <= bytes.len());

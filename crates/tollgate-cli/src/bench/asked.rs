@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tollgate::{Algorithm, Estimate, Limit, Rate, Span};
-use tollgate_load::{AdmitRule, Allowance, Credentials, Plan, Protocol, Target};
+use tollgate_load::{AdmitRule, Allowance, Credentials, LoadPlan, Target, TargetProtocol};
 
 use super::args::{Bench, Counting};
 use crate::fault::{Stop, shown};
@@ -19,14 +19,14 @@ const CA_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 /// What cannot be read, or has no meaning for these targets.
-pub(super) fn plan(asked: &Bench) -> Result<Plan, Stop> {
+pub(super) fn plan(asked: &Bench) -> Result<LoadPlan, Stop> {
     let targets = asked.targets.iter().map(|text| Target::parse(text));
     let mut targets = targets.collect::<Result<Vec<Target>, _>>().map_err(wrong)?;
     for target in &mut targets {
         target.is_tls |= asked.tls;
     }
     fits(asked, &targets)?;
-    let mut plan = Plan::new(targets);
+    let mut plan = LoadPlan::new(targets);
     plan.credentials = credentials(asked)?;
     plan.ca_certificates = asked.ca.as_deref().map(certificates).transpose()?;
     plan.connections = asked.connections;
@@ -83,7 +83,7 @@ fn certificates(path: &Path) -> Result<Vec<u8>, Stop> {
 }
 
 /// What each request says.
-fn requests(asked: &Bench, plan: &mut Plan) -> Result<(), Stop> {
+fn requests(asked: &Bench, plan: &mut LoadPlan) -> Result<(), Stop> {
     if let Some(command) = &asked.command {
         plan.command.clone_from(command);
     }
@@ -111,23 +111,27 @@ fn requests(asked: &Bench, plan: &mut Plan) -> Result<(), Stop> {
 /// A flag for a protocol that no target speaks would be ignored, and that would be a surprise.
 fn fits(asked: &Bench, targets: &[Target]) -> Result<(), Stop> {
     let flags = [
-        ("--command", Protocol::Resp, asked.command.is_some()),
-        ("--admitted", Protocol::Resp, asked.admitted.is_some()),
+        ("--command", TargetProtocol::Resp, asked.command.is_some()),
+        ("--admitted", TargetProtocol::Resp, asked.admitted.is_some()),
         (
             "--password-file",
-            Protocol::Resp,
+            TargetProtocol::Resp,
             asked.password_file.is_some(),
         ),
-        ("--method", Protocol::Http, asked.method.is_some()),
-        ("--header", Protocol::Http, !asked.header.is_empty()),
-        ("--body", Protocol::Http, asked.body.is_some()),
+        ("--method", TargetProtocol::Http, asked.method.is_some()),
+        ("--header", TargetProtocol::Http, !asked.header.is_empty()),
+        ("--body", TargetProtocol::Http, asked.body.is_some()),
         (
             "--refused-status",
-            Protocol::Http,
+            TargetProtocol::Http,
             !asked.refused_status.is_empty(),
         ),
-        ("--domain", Protocol::Grpc, asked.domain.is_some()),
-        ("--descriptor", Protocol::Grpc, !asked.descriptor.is_empty()),
+        ("--domain", TargetProtocol::Grpc, asked.domain.is_some()),
+        (
+            "--descriptor",
+            TargetProtocol::Grpc,
+            !asked.descriptor.is_empty(),
+        ),
     ];
     if asked.ca.is_some() && !targets.iter().any(|target| target.is_tls) {
         return Err(Stop::Other {
@@ -150,7 +154,7 @@ fn fits(asked: &Bench, targets: &[Target]) -> Result<(), Stop> {
     }
 }
 
-fn allowance(asked: &Bench, plan: &Plan) -> Result<Option<Allowance>, Stop> {
+fn allowance(asked: &Bench, plan: &LoadPlan) -> Result<Option<Allowance>, Stop> {
     let slack: Span = span("--slack", &asked.slack)?;
     let algorithm = match &asked.allow {
         Some(text) => algorithm(asked, rate_of("--allow", text)?)?,
@@ -158,7 +162,7 @@ fn allowance(asked: &Bench, plan: &Plan) -> Result<Option<Allowance>, Stop> {
         None if plan
             .targets
             .iter()
-            .all(|target| target.protocol == Protocol::Resp) =>
+            .all(|target| target.protocol == TargetProtocol::Resp) =>
         {
             plan.allowance_in_command().map_err(wrong)?
         }

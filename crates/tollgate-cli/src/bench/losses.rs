@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate_load::{Loss, Plan, Report, Target, TargetReport};
+use tollgate_load::{LoadPlan, LoadReport, Loss, Target, TargetReport};
 
 /// Those of which anything was lost.
 pub(super) fn of<'a>(
-    plan: &'a Plan,
-    report: &'a Report,
+    plan: &'a LoadPlan,
+    report: &'a LoadReport,
 ) -> impl Iterator<Item = (&'a Target, &'a TargetReport, &'a Loss)> {
     let all = plan.targets.iter().zip(&report.targets);
     all.filter_map(|(target, told)| Some((target, told, told.loss.as_ref()?)))
@@ -28,7 +28,7 @@ pub(super) fn when(target: &Target, told: &TargetReport, loss: &Loss) -> String 
 }
 
 /// What goes to standard error, if anything was lost.
-pub(super) fn error(plan: &Plan, report: &Report) -> Option<String> {
+pub(super) fn error(plan: &LoadPlan, report: &LoadReport) -> Option<String> {
     let lines = of(plan, report).map(|(target, told, loss)| {
         let when = when(target, told, loss);
         format!("error: {when}: it {}\n", loss.reason)

@@ -59,7 +59,7 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
 }
 
 /// Why there is nothing to tell.
-fn nothing(report: &tollgate_load::Report) -> String {
+fn nothing(report: &tollgate_load::LoadReport) -> String {
     let worst = report.errors.iter().max_by_key(|(_, times)| **times);
     let why = worst.map_or("nothing came back".to_owned(), |(kind, times)| {
         format!("{times} times: {kind}")

@@ -1,12 +1,12 @@
 //! What came of a run, for programs.
 
 use serde_json::{Value, json};
-use tollgate_load::{Finding, Plan, Report, Target, TargetReport, WHOLE};
+use tollgate_load::{AuditFinding, LoadPlan, LoadReport, Target, TargetReport, WHOLE};
 
 use super::table::limit_of;
 
 /// One object, on one line. Times are nanoseconds.
-pub(super) fn object(plan: &Plan, report: &Report) -> Value {
+pub(super) fn object(plan: &LoadPlan, report: &LoadReport) -> Value {
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
     let by_target = plan.targets.iter().zip(&report.targets);
     let by_target: Vec<Value> = by_target
@@ -68,11 +68,11 @@ fn share(target: &Target, told: &TargetReport) -> Value {
     })
 }
 
-fn audit(plan: &Plan, report: &Report) -> Value {
+fn audit(plan: &LoadPlan, report: &LoadReport) -> Value {
     let (Some(audit), Some(allowance)) = (&report.audit, &plan.allowance) else {
         return Value::Null;
     };
-    let finding = |finding: &Finding| {
+    let finding = |finding: &AuditFinding| {
         json!({
             "key": plan.key(finding.key),
             "admitted": finding.admitted,

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use tollgate_load::Plan;
+use tollgate_load::LoadPlan;
 
 use super::table::grouped;
 
@@ -20,7 +20,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(is_quiet: bool, plan: &Plan) -> Progress {
+    pub(super) fn new(is_quiet: bool, plan: &LoadPlan) -> Progress {
         Progress {
             is_shown: !is_quiet && io::stderr().is_terminal(),
             length: plan.run_time().map(|length| length + plan.warm_up),

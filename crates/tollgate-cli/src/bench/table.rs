@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use tollgate::{Limit, Span};
-use tollgate_load::{Allowance, Audit, Finding, Plan, Report, WHOLE};
+use tollgate_load::{Allowance, Audit, AuditFinding, LoadPlan, LoadReport, WHOLE};
 
 use super::losses;
 use crate::fault::shown;
 use crate::span_text;
 
 /// Prints everything.
-pub(super) fn print(plan: &Plan, report: &Report, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn print(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
     for target in &plan.targets {
         line(out, "target", &target.to_string())?;
     }
@@ -63,7 +63,7 @@ pub(super) fn print(plan: &Plan, report: &Report, out: &mut impl Write) -> io::R
 }
 
 /// Yes and no, as shares of what was judged; and what was not judged, with the way to have it judged.
-fn verdicts(plan: &Plan, report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn verdicts(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
     let judged = report.admitted + report.refused;
     if judged > 0 || report.unjudged == 0 {
         line(out, "admitted", &part(report.admitted, judged))?;
@@ -83,7 +83,7 @@ fn verdicts(plan: &Plan, report: &Report, out: &mut impl Write) -> io::Result<()
 }
 
 /// What each of several targets answered.
-fn by_target(plan: &Plan, report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn by_target(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
     let row = |cells: [String; 4]| {
         let cells: String = cells.iter().map(|cell| format!("{cell:>13}")).collect();
         cells
@@ -103,7 +103,7 @@ fn line(out: &mut impl Write, name: &str, value: &str) -> io::Result<()> {
     writeln!(out, "{name:<15} {value}")
 }
 
-fn load(plan: &Plan) -> String {
+fn load(plan: &LoadPlan) -> String {
     let keys = match (plan.keys, plan.zipf) {
         (1, _) => "1 key".to_owned(),
         (keys, None) => format!("{} keys", grouped(keys)),
@@ -121,7 +121,7 @@ fn load(plan: &Plan) -> String {
     format!("{connections} x {} at once, {keys}, {pace}", plan.pipeline)
 }
 
-fn times(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn times(report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
     let quantiles = [
         ("p50", WHOLE / 2),
         ("p90", WHOLE / 10 * 9),
@@ -140,7 +140,7 @@ fn times(report: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn audit(
-    plan: &Plan,
+    plan: &LoadPlan,
     allowance: &Allowance,
     audit: &Audit,
     out: &mut impl Write,
@@ -196,7 +196,7 @@ fn audit(
     Ok(())
 }
 
-fn worst(plan: &Plan, finding: &Finding) -> String {
+fn worst(plan: &LoadPlan, finding: &AuditFinding) -> String {
     format!(
         "{}  {}: {} admitted in {} from {} on, at most {} allowed",
         grouped(finding.over()),

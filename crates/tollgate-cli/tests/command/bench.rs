@@ -128,7 +128,7 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
     );
     says(
         &[REDIS, "--allow", "5/s", "--command", "INCR {key}"],
-        "the replies of `INCR` cannot be judged: the command is unknown",
+        "the replies of `INCR` cannot be classified: the command is unknown",
         "--admitted",
     );
     let windows = [

@@ -131,7 +131,8 @@ impl AdmissionLog {
             let own = each.partition_point(|admission| u64::from(admission.key) <= key);
             let (own, others) = each.split_at_checked(own).unwrap_or_default();
             each = others;
-            let whole = Finding::new(allowance, key, (entry.first, entry.last), entry.times, cost);
+            let whole =
+                AuditFinding::new(allowance, key, (entry.first, entry.last), entry.times, cost);
             let in_stretch = windows.worst(key, own);
             audit.add(whole, in_stretch);
         }
@@ -153,20 +154,20 @@ pub struct Audit {
     /// KeyPicker that were admitted too much.
     pub keys_over: u64,
     /// Those of them that were admitted the most too much.
-    pub worst: Vec<Finding>,
+    pub worst: Vec<AuditFinding>,
     /// The key that was admitted the most.
-    pub busiest: Option<Finding>,
+    pub busiest: Option<AuditFinding>,
     /// Admissions that were looked at one by one, in windows of the run: all, unless there were too many to keep.
     pub looked_at: u64,
 }
 
 impl Audit {
     /// Adds a key: its whole run, and its worst window if one exceeds its bound.
-    fn add(&mut self, whole: Finding, in_stretch: Option<Finding>) {
+    fn add(&mut self, whole: AuditFinding, in_stretch: Option<AuditFinding>) {
         self.keys += 1;
         self.admitted = self.admitted.saturating_add(whole.admitted);
         self.allowed = self.allowed.saturating_add(whole.allowed);
-        let is_busier = |busiest: &Finding| busiest.admitted < whole.admitted;
+        let is_busier = |busiest: &AuditFinding| busiest.admitted < whole.admitted;
         if self.busiest.as_ref().is_none_or(is_busier) {
             self.busiest = Some(whole.clone());
         }
@@ -188,7 +189,7 @@ impl Audit {
 
 /// The admissions of one key in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct AuditFinding {
     /// The number of the key.
     pub key: u64,
     /// Units admitted.
@@ -201,7 +202,7 @@ pub struct Finding {
     pub from: Span,
 }
 
-impl Finding {
+impl AuditFinding {
     /// Admissions that were decided between two moments.
     fn new(
         allowance: &Allowance,
@@ -209,11 +210,11 @@ impl Finding {
         (first, last): (u64, u64),
         times: u64,
         cost: u64,
-    ) -> Finding {
+    ) -> AuditFinding {
         let window = last.saturating_sub(first);
         let slack = allowance.slack.as_nanos();
         let within = Span::from_nanos(window.saturating_add(slack));
-        Finding {
+        AuditFinding {
             key,
             admitted: times.saturating_mul(cost),
             allowed: max_admitted(&allowance.algorithm, within),
@@ -281,11 +282,11 @@ mod tests {
     fn a_cost_counts_in_units_and_slack_widens_the_window() {
         let six = log(&[(0, 0, 0), (0, 0, 0)]);
         assert_eq!(six.clone().audit(&ten_a_second(), 3).over, 1);
-        let patient = Allowance {
+        let lenient = Allowance {
             slack: Span::from_millis(100),
             ..ten_a_second()
         };
-        assert_eq!(six.audit(&patient, 3).over, 0);
+        assert_eq!(six.audit(&lenient, 3).over, 0);
     }
 
     #[test]

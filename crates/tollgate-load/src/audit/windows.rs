@@ -3,9 +3,9 @@
 //! # Theory
 //!
 //! A limiter that admits twice its burst at once, and then nothing for a while, admits no more than allowed in the whole run. It shows
-//! only in the window of the burst. So for several lengths, and for each moment at which an admitted request was sent, the scan counts
-//! the requests that were sent at that moment or later and whose responses arrived within the length. All of them were decided within
-//! it, so they may not exceed the most of that length.
+//! only in the window of the burst. So the scan tries several lengths. For each length, a window starts at each moment at which an
+//! admitted request was sent. The scan counts the requests that were sent in the window and answered in it. All of them were decided
+//! within the window, so they may not exceed the most of that length.
 //!
 //! The lengths are the period of the limit, its halves down to a 1024th, and its doubles up to the run, each less a
 //! nanosecond: a window of the sliding algorithms is half open, and one that holds both its ends may hold two windows' worth.
@@ -18,12 +18,12 @@
 
 use tollgate::{Algorithm, Span};
 
-use super::{Admission, Allowance, Finding};
+use super::{Admission, Allowance, AuditFinding};
 
 /// The shortest length is the period divided by two so many times.
 const HALVES: u32 = 10;
 
-/// Looks at the windows of one key after the other.
+/// Scans the windows of one key after the other.
 #[derive(Debug)]
 pub(super) struct WindowScan<'a> {
     allowance: &'a Allowance,
@@ -45,7 +45,7 @@ impl<'a> WindowScan<'a> {
     }
 
     /// The window in which this key exceeded its bound the most, if any. Its admissions are in the order of sending.
-    pub(super) fn worst(&mut self, key: u64, own: &[Admission]) -> Option<Finding> {
+    pub(super) fn worst(&mut self, key: u64, own: &[Admission]) -> Option<AuditFinding> {
         if own.len() < 2 {
             return None;
         }
@@ -53,14 +53,14 @@ impl<'a> WindowScan<'a> {
         self.arrivals.extend(0..own.len());
         self.arrivals
             .sort_unstable_by_key(|place| own.get(*place).map(|admission| admission.arrived));
-        let mut worst: Option<Finding> = None;
+        let mut worst: Option<AuditFinding> = None;
         for length in &self.lengths {
             let Some((from, times)) = self.fullest(own, *length) else {
                 continue;
             };
             let within = (from, from.saturating_add(*length));
-            let finding = Finding::new(self.allowance, key, within, times, self.cost);
-            if finding.over() > worst.as_ref().map_or(0, Finding::over) {
+            let finding = AuditFinding::new(self.allowance, key, within, times, self.cost);
+            if finding.over() > worst.as_ref().map_or(0, AuditFinding::over) {
                 worst = Some(finding);
             }
         }
@@ -149,7 +149,7 @@ mod tests {
         sent.map(admission).collect()
     }
 
-    fn worst(allowance: &Allowance, own: &[Admission]) -> Option<Finding> {
+    fn worst(allowance: &Allowance, own: &[Admission]) -> Option<AuditFinding> {
         let run = own.iter().map(|admission| admission.arrived).max();
         WindowScan::new(allowance, 1, run.unwrap_or(0)).worst(0, own)
     }

@@ -17,7 +17,7 @@ mod message;
 
 use std::collections::VecDeque;
 
-use crate::codec::{Codec, Event, Failure, Judgement, Response, shown};
+use crate::codec::{Codec, Event, Failure, Judgement, Response, sanitized};
 use crate::error::LoadError;
 use crate::target::Target;
 use crate::template::{KeyFormat, Template};
@@ -179,7 +179,7 @@ impl Grpc {
             Kind::GoAway => {
                 let code = frame::number(frame.payload.get(4..8).unwrap_or_default());
                 if code != 0 {
-                    let why = shown(frame.payload.get(8..).unwrap_or_default());
+                    let why = sanitized(frame.payload.get(8..).unwrap_or_default());
                     let what = format!("the server closed with HTTP/2 error {code} {why}");
                     return Err(LoadError::new(what, "check the log of the server"));
                 }
@@ -421,12 +421,12 @@ fn malformed(what: &str) -> LoadError {
 fn not_http2(bytes: &[u8]) -> LoadError {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or(bytes);
     let hint = match bytes.first() {
-        Some(b'H') => "this server speaks HTTP/1.1: write `http://` before its address",
+        Some(b'H') => "this server uses HTTP/1.1: write `http://` before its address",
         Some(b'+' | b'-' | b'*') => {
-            "this server speaks the Redis protocol: write `resp://` before its address"
+            "this server uses the Redis protocol: write `resp://` before its address"
         }
         Some(0x15 | 0x16) => "this server requires TLS: write `grpcs://` before its address",
         _ => "name a server of Envoy's rate limit service, without TLS",
     };
-    LoadError::new(format!("no HTTP/2 response: `{}`", shown(line)), hint)
+    LoadError::new(format!("no HTTP/2 response: `{}`", sanitized(line)), hint)
 }

@@ -36,7 +36,7 @@ const SERVERS_MAX: usize = 64;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
+pub enum DoctorSeverity {
     /// No problem.
     Ok,
     /// Good to know.
@@ -49,9 +49,9 @@ pub enum Severity {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// The severity.
-    pub severity: Severity,
+    pub severity: DoctorSeverity,
     /// The check; the same in every run.
     pub code: &'static str,
     /// What was found, and at which server.
@@ -60,13 +60,13 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for DoctorFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
-            Severity::Ok => "ok",
-            Severity::Note => "note",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
+            DoctorSeverity::Ok => "ok",
+            DoctorSeverity::Note => "note",
+            DoctorSeverity::Warning => "warning",
+            DoctorSeverity::Error => "error",
         };
         write!(f, "{severity}: {}: {}", self.code, self.message)?;
         match &self.hint {
@@ -78,43 +78,49 @@ impl fmt::Display for Finding {
 
 /// Collects findings about one server, or about the store as a whole.
 #[derive(Debug)]
-struct Findings<'a> {
-    list: &'a mut Vec<Finding>,
-    /// Starts every message.
-    about: String,
+struct DoctorFindings<'a> {
+    list: &'a mut Vec<DoctorFinding>,
+    /// The start of every message: the server.
+    prefix: String,
 }
 
-impl Findings<'_> {
-    fn about(&mut self, address: &Address) -> Findings<'_> {
-        Findings {
+impl DoctorFindings<'_> {
+    fn for_server(&mut self, address: &Address) -> DoctorFindings<'_> {
+        DoctorFindings {
             list: self.list,
-            about: format!("{address}: "),
+            prefix: format!("{address}: "),
         }
     }
 
-    fn add(&mut self, severity: Severity, code: &'static str, message: &str, hint: Option<&str>) {
-        self.list.push(Finding {
+    fn add(
+        &mut self,
+        severity: DoctorSeverity,
+        code: &'static str,
+        message: &str,
+        hint: Option<&str>,
+    ) {
+        self.list.push(DoctorFinding {
             severity,
             code,
-            message: format!("{}{message}", self.about),
+            message: format!("{}{message}", self.prefix),
             hint: hint.map(str::to_owned),
         });
     }
 
     fn ok(&mut self, code: &'static str, message: impl AsRef<str>) {
-        self.add(Severity::Ok, code, message.as_ref(), None);
+        self.add(DoctorSeverity::Ok, code, message.as_ref(), None);
     }
 
     fn note(&mut self, code: &'static str, message: impl AsRef<str>) {
-        self.add(Severity::Note, code, message.as_ref(), None);
+        self.add(DoctorSeverity::Note, code, message.as_ref(), None);
     }
 
     fn warning(&mut self, code: &'static str, message: impl AsRef<str>, hint: &str) {
-        self.add(Severity::Warning, code, message.as_ref(), Some(hint));
+        self.add(DoctorSeverity::Warning, code, message.as_ref(), Some(hint));
     }
 
     fn error(&mut self, code: &'static str, message: impl AsRef<str>, hint: &str) {
-        self.add(Severity::Error, code, message.as_ref(), Some(hint));
+        self.add(DoctorSeverity::Error, code, message.as_ref(), Some(hint));
     }
 
     /// Adds an error of the server.
@@ -129,11 +135,11 @@ impl Findings<'_> {
 }
 
 /// Checks the store.
-pub async fn doctor(settings: &Settings) -> Vec<Finding> {
+pub async fn doctor(settings: &Settings) -> Vec<DoctorFinding> {
     let mut list = Vec::new();
-    let mut findings = Findings {
+    let mut findings = DoctorFindings {
         list: &mut list,
-        about: String::new(),
+        prefix: String::new(),
     };
     match Connector::new(settings.clone()) {
         Err(error) => findings.error("settings", error.to_string(), error.hint()),
@@ -145,7 +151,7 @@ pub async fn doctor(settings: &Settings) -> Vec<Finding> {
     list
 }
 
-async fn check(connector: &Connector, findings: &mut Findings<'_>) {
+async fn check(connector: &Connector, findings: &mut DoctorFindings<'_>) {
     // Primaries, each with a slot that it serves in a cluster.
     let mut servers: Vec<(Address, Option<u16>)> = Vec::new();
     match &connector.settings.topology {
@@ -166,7 +172,7 @@ async fn check(connector: &Connector, findings: &mut Findings<'_>) {
         }
     }
     for (address, slot) in servers {
-        let mut findings = findings.about(&address);
+        let mut findings = findings.for_server(&address);
         if let Some(connection) = reach(connector, &address, Account::Server, &mut findings).await {
             let mut probe = ServerProbe {
                 connector,
@@ -184,7 +190,7 @@ async fn reach(
     connector: &Connector,
     address: &Address,
     account: Account,
-    findings: &mut Findings<'_>,
+    findings: &mut DoctorFindings<'_>,
 ) -> Option<MultiplexedConnection> {
     let resolver = "check the name, and the resolver of this machine";
     let resolved = timeout(
@@ -211,7 +217,8 @@ async fn reach(
         }
     };
     findings.ok("resolve", format!("its address is {resolved:?}"));
-    let listens = "is it running, does it listen there, is there a firewall?";
+    let listens =
+        "start the server, check its `bind` and `port`, and allow the port in the firewall";
     match timeout(STEP_TIMEOUT, TcpStream::connect(&*resolved)).await {
         Ok(Ok(_)) => findings.ok("connect", "it accepts connections"),
         Ok(Err(error)) => {
@@ -242,7 +249,7 @@ async fn reach(
             };
             findings.down(code, &reason);
             if code == "handshake" && has_tls {
-                findings.note("tls", "does it speak TLS on this port?");
+                findings.note("tls", "check that the server uses TLS on this port");
             }
             None
         }
@@ -261,12 +268,12 @@ async fn check_sentinels(
     connector: &Connector,
     sentinels: &[(String, u16)],
     service: &str,
-    all: &mut Findings<'_>,
+    all: &mut DoctorFindings<'_>,
 ) -> Option<Address> {
     let mut primaries: Vec<Address> = Vec::new();
     for (host, port) in sentinels {
         let address = Address::new(host, *port);
-        let mut findings = all.about(&address);
+        let mut findings = all.for_server(&address);
         let connection = reach(connector, &address, Account::Sentinel, &mut findings).await;
         let Some(mut connection) = connection else {
             continue;
@@ -325,12 +332,12 @@ async fn check_sentinels(
 async fn check_cluster(
     connector: &Connector,
     seeds: &[(String, u16)],
-    all: &mut Findings<'_>,
+    all: &mut DoctorFindings<'_>,
 ) -> Vec<(u16, u16, Address)> {
     let mut owners = Vec::new();
     for (host, port) in seeds {
         let address = Address::new(host, *port);
-        let mut findings = all.about(&address);
+        let mut findings = all.for_server(&address);
         let connection = reach(connector, &address, Account::Server, &mut findings).await;
         let Some(mut connection) = connection else {
             continue;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use super::{Findings, STEP_TIMEOUT, command};
+use super::{DoctorFindings, STEP_TIMEOUT, command};
 use crate::error_action::without_keys;
 use crate::limits::slot;
 use crate::link::connect::{self, DownReason};
@@ -24,7 +24,7 @@ pub(super) struct ServerProbe<'a> {
     /// A slot that it serves in a cluster.
     pub(super) slot: Option<u16>,
     pub(super) connection: MultiplexedConnection,
-    pub(super) findings: Findings<'a>,
+    pub(super) findings: DoctorFindings<'a>,
 }
 
 impl ServerProbe<'_> {

@@ -1,4 +1,4 @@
-//! A server that speaks the protocol and answers scripts as it is told.
+//! A server that speaks RESP and answers scripts and commands with configured replies.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ pub(crate) struct FakeServer {
     pub(crate) port: u16,
     answer: Arc<Mutex<String>>,
     asked: Arc<Mutex<Vec<Vec<String>>>>,
-    told: Arc<Mutex<HashMap<String, String>>>,
+    replies: Arc<Mutex<HashMap<String, String>>>,
     delay: Arc<Mutex<Duration>>,
 }
 
@@ -24,7 +24,7 @@ impl FakeServer {
             port: listener.local_addr().unwrap().port(),
             answer: Arc::new(Mutex::new(answer.to_owned())),
             asked: Arc::default(),
-            told: Arc::default(),
+            replies: Arc::default(),
             delay: Arc::default(),
         };
         let serving = fake.clone();
@@ -36,23 +36,23 @@ impl FakeServer {
         fake
     }
 
-    pub(crate) fn answers(&self, answer: &str) {
+    pub(crate) fn set_script_reply(&self, answer: &str) {
         answer.clone_into(&mut self.answer.lock().unwrap());
     }
 
     /// What another command is answered with.
-    pub(crate) fn answers_to(&self, command: &str, answer: &str) {
-        let mut told = self.told.lock().unwrap();
-        told.insert(command.to_owned(), answer.to_owned());
+    pub(crate) fn set_reply(&self, command: &str, answer: &str) {
+        let mut replies = self.replies.lock().unwrap();
+        replies.insert(command.to_owned(), answer.to_owned());
     }
 
     /// How long it takes to answer.
-    pub(crate) fn takes(&self, delay: Duration) {
+    pub(crate) fn set_delay(&self, delay: Duration) {
         *self.delay.lock().unwrap() = delay;
     }
 
     /// How often this command was sent.
-    pub(crate) fn asked_for(&self, command: &str) -> usize {
+    pub(crate) fn calls_of(&self, command: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|parts| parts[0] == command).count()
     }
@@ -88,7 +88,7 @@ impl FakeServer {
     }
 
     fn reply(&self, parts: &[String]) -> String {
-        if let Some(answer) = self.told.lock().unwrap().get(&parts[0]) {
+        if let Some(answer) = self.replies.lock().unwrap().get(&parts[0]) {
             return answer.clone();
         }
         match parts[0].as_str() {

@@ -20,7 +20,7 @@ use tollgate_policy::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedLimits, SharedOutcome, SharedRequest,
     SharedStore,
 };
-use tollgate_redis::{Settings, Store};
+use tollgate_redis::{RedisStore, Settings};
 use tollgate_testkit::servers::{Kind, Plan};
 
 pub(crate) use tollgate_testkit::servers::Server;
@@ -50,11 +50,11 @@ pub(crate) fn settings(port: u16) -> Settings {
     settings
 }
 
-pub(crate) fn open(settings: Settings) -> Store {
-    Store::open(settings, &Handle::current()).unwrap()
+pub(crate) fn open(settings: Settings) -> RedisStore {
+    RedisStore::open(settings, &Handle::current()).unwrap()
 }
 
-pub(crate) async fn until_up(store: &Store) {
+pub(crate) async fn until_up(store: &RedisStore) {
     wait_async("all servers are up", Duration::from_secs(10), async || {
         let servers = store.report().servers;
         !servers.is_empty() && servers.iter().all(|server| server.is_up)
@@ -63,7 +63,7 @@ pub(crate) async fn until_up(store: &Store) {
 }
 
 /// Limits of these capacities that earn nothing while a test runs.
-pub(crate) fn prepare(store: &Store, capacities: &[u64]) -> Arc<dyn SharedLimits> {
+pub(crate) fn prepare(store: &RedisStore, capacities: &[u64]) -> Arc<dyn SharedLimits> {
     let quotas: Vec<(String, Quota)> = capacities
         .iter()
         .enumerate()
@@ -119,7 +119,7 @@ pub(crate) fn passes(outcomes: &[SharedOutcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.verdict.is_admitted())
 }
 
-pub(crate) fn codes(store: &Store) -> Vec<&'static str> {
+pub(crate) fn codes(store: &RedisStore) -> Vec<&'static str> {
     let warnings = store.report().warnings;
     warnings.iter().map(|(code, _)| *code).collect()
 }

@@ -27,7 +27,7 @@ fn monthly() -> Quota {
 }
 
 #[test]
-fn a_node_whose_clock_is_off_by_more_than_a_period_is_told_so_and_changes_nothing() {
+fn a_node_whose_clock_is_off_by_more_than_a_period_gets_an_error_and_changes_nothing() {
     let server = server();
     let mut client = client(&server, Some(1_000), &[monthly()]);
     // In the middle of the period from day 69 to day 100.
@@ -78,7 +78,7 @@ fn a_node_whose_clock_is_off_by_less_than_a_period_counts_with_the_others() {
 /// The core's word keeps eight bits of the number of a part here. A clock that is set back by exactly what
 /// they count comes to the same bits for another time.
 #[test]
-fn a_word_that_wraps_to_itself_is_healed_as_any_other() {
+fn a_word_that_wraps_to_itself_is_repaired_as_any_other() {
     let server = server();
     let algorithm = Algorithm::SlidingWindow {
         limit: 40_000,
@@ -90,13 +90,13 @@ fn a_word_that_wraps_to_itself_is_healed_as_any_other() {
     let mut core = Core::new(algorithm);
     let ms = 1_000_000_u64;
     let start = 1_u64 << 44;
-    // Full; then set back by 256 parts and refused, which heals; then so far on that it is over.
+    // Full; then set back by 256 parts and refused, which repairs; then so far on that it is over.
     for (now, passes) in [
         (start, true),
         (start - 256 * ms, false),
         (start - 250 * ms, true),
     ] {
-        let asked = core.ask(Moment::from_nanos(now), 40_000);
+        let asked = core.decide(Moment::from_nanos(now), 40_000);
         let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, 40_000)]));
         assert_eq!(took, passes, "the script at {now}");
         assert_eq!(asked.verdict.is_admitted(), passes, "the core at {now}");

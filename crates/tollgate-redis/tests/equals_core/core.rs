@@ -14,44 +14,44 @@ use tollgate::{Algorithm, Moment, QuotaStatus, Verdict};
 /// A limit and the state of one key.
 #[derive(Clone)]
 pub(crate) enum Core {
-    Bucket(Word<Bucket>),
-    Queue(Word<Queue>),
-    Window(Word<Window>),
-    Sliding(Word<Sliding>),
-    Permits(Word<Permits>),
+    Bucket(EpochWord<Bucket>),
+    Queue(EpochWord<Queue>),
+    Window(EpochWord<Window>),
+    Sliding(EpochWord<Sliding>),
+    Permits(EpochWord<Permits>),
     Log(Log, Vec<Cell<u64>>),
 }
 
-/// A word and the era that it was written in.
+/// A word and the epoch that it was written in.
 #[derive(Clone)]
-pub(crate) struct Word<L> {
+pub(crate) struct EpochWord<L> {
     limit: L,
     word: Option<(u64, u64)>,
 }
 
 /// The answer to a charge, and the states afterwards.
-pub(crate) struct Asked {
+pub(crate) struct CoreDecision {
     pub(crate) verdict: Verdict,
     pub(crate) before: QuotaStatus,
     pub(crate) after: QuotaStatus,
     pub(crate) issued: Moment,
     /// If it is taken.
     pub(crate) taken: Core,
-    /// If it is not: as it was, or healed.
+    /// If it is not: as it was, or repaired.
     pub(crate) left: Core,
 }
 
-impl<L: PackedAlgorithm> Word<L> {
+impl<L: PackedAlgorithm> EpochWord<L> {
     fn new(limit: L) -> Self {
-        Word { limit, word: None }
+        EpochWord { limit, word: None }
     }
 
     fn at(&self, now: Moment) -> Option<u64> {
-        let (word, era) = self.word?;
-        let now_era = self.limit.epoch(now).number;
-        if now_era > era + 1 {
+        let (word, epoch) = self.word?;
+        let now_epoch = self.limit.epoch(now).number;
+        if now_epoch > epoch + 1 {
             None
-        } else if now_era + 1 < era {
+        } else if now_epoch + 1 < epoch {
             Some(self.limit.repair_after_clock_step(word, now))
         } else {
             Some(word)
@@ -59,28 +59,28 @@ impl<L: PackedAlgorithm> Word<L> {
     }
 
     fn with(&self, word: Option<u64>, now: Moment) -> Self {
-        let era = self.limit.epoch(now).number;
-        Word {
+        let epoch = self.limit.epoch(now).number;
+        EpochWord {
             limit: self.limit,
-            word: word.map(|word| (word, era)),
+            word: word.map(|word| (word, epoch)),
         }
     }
 
-    fn ask(&self, now: Moment, cost: u64, wrap: impl Fn(Self) -> Core) -> Asked {
+    fn decide(&self, now: Moment, cost: u64, wrap: impl Fn(Self) -> Core) -> CoreDecision {
         let word = self.at(now);
         let step = self.limit.charge(word, now, cost);
-        // A heal is written, be it the store's or the limit's own; also one that comes to the same bits, which
-        // then stand for another time.
-        let ahead = |era: u64| self.limit.epoch(now).number + 1 < era;
-        let healed = word.filter(|_| self.word.is_some_and(|(_, era)| ahead(era)));
-        let healed = healed.filter(|_| matches!(step.verdict, Verdict::Refuse { .. }));
-        let then = match step.write.or(healed) {
+        // A repair is written, by the store or by the limit itself, also when it yields the same bits: they
+        // then mean another time.
+        let ahead = |epoch: u64| self.limit.epoch(now).number + 1 < epoch;
+        let repaired = word.filter(|_| self.word.is_some_and(|(_, epoch)| ahead(epoch)));
+        let repaired = repaired.filter(|_| matches!(step.verdict, Verdict::Refuse { .. }));
+        let then = match step.write.or(repaired) {
             Some(word) => self.with(Some(word), now),
             None => self.clone(),
         };
         let admitted = step.verdict.is_admitted();
         let before = self.limit.status(word, now);
-        Asked {
+        CoreDecision {
             verdict: step.verdict,
             before,
             after: if admitted {
@@ -115,28 +115,30 @@ impl Core {
     pub(crate) fn new(algorithm: Algorithm) -> Core {
         match algorithm {
             Algorithm::TokenBucket { rate, burst } => {
-                Core::Bucket(Word::new(Bucket::new(rate, burst).unwrap()))
+                Core::Bucket(EpochWord::new(Bucket::new(rate, burst).unwrap()))
             }
             Algorithm::Gcra { rate, tolerance } => {
-                Core::Bucket(Word::new(Bucket::gcra(rate, tolerance).unwrap()))
+                Core::Bucket(EpochWord::new(Bucket::gcra(rate, tolerance).unwrap()))
             }
             Algorithm::LeakyBucket {
                 rate,
                 queue,
                 max_wait,
-            } => Core::Queue(Word::new(Queue::new(rate, queue, max_wait).unwrap())),
+            } => Core::Queue(EpochWord::new(Queue::new(rate, queue, max_wait).unwrap())),
             Algorithm::FixedWindow {
                 limit,
                 window,
                 anchor,
-            } => Core::Window(Word::new(Window::new(limit, window, anchor).unwrap())),
+            } => Core::Window(EpochWord::new(Window::new(limit, window, anchor).unwrap())),
             Algorithm::SlidingWindow {
                 limit,
                 window,
                 estimate,
-            } => Core::Sliding(Word::new(Sliding::new(limit, window, estimate).unwrap())),
+            } => Core::Sliding(EpochWord::new(
+                Sliding::new(limit, window, estimate).unwrap(),
+            )),
             Algorithm::Concurrency { limit, ttl } => {
-                Core::Permits(Word::new(Permits::new(limit, ttl).unwrap()))
+                Core::Permits(EpochWord::new(Permits::new(limit, ttl).unwrap()))
             }
             Algorithm::SlidingLog { limit, window } => {
                 let log = Log::new(limit, window).unwrap();
@@ -145,13 +147,13 @@ impl Core {
         }
     }
 
-    pub(crate) fn ask(&self, now: Moment, cost: u64) -> Asked {
+    pub(crate) fn decide(&self, now: Moment, cost: u64) -> CoreDecision {
         match self {
-            Core::Bucket(w) => w.ask(now, cost, Core::Bucket),
-            Core::Queue(w) => w.ask(now, cost, Core::Queue),
-            Core::Window(w) => w.ask(now, cost, Core::Window),
-            Core::Sliding(w) => w.ask(now, cost, Core::Sliding),
-            Core::Permits(w) => w.ask(now, cost, Core::Permits),
+            Core::Bucket(w) => w.decide(now, cost, Core::Bucket),
+            Core::Queue(w) => w.decide(now, cost, Core::Queue),
+            Core::Window(w) => w.decide(now, cost, Core::Window),
+            Core::Sliding(w) => w.decide(now, cost, Core::Sliding),
+            Core::Permits(w) => w.decide(now, cost, Core::Permits),
             Core::Log(log, cells) => {
                 let before = log.status(Ring::over(cells).unwrap(), now);
                 let then = cells.clone();
@@ -168,7 +170,7 @@ impl Core {
                 } else {
                     (cells.clone(), then)
                 };
-                Asked {
+                CoreDecision {
                     verdict,
                     before,
                     after,

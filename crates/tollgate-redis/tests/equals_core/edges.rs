@@ -466,14 +466,14 @@ fn what_is_undone_at_once_leaves_nothing() {
 }
 
 #[test]
-fn nodes_are_counted_for_as_long_as_they_tell() {
+fn nodes_are_counted_until_their_heartbeat_expires() {
     let server = server();
     let mut client = client(&server, None, &[]);
     assert_eq!(client.heartbeat(0, "a", 60_000).unwrap(), 1);
     assert_eq!(client.heartbeat(0, "a", 60_000).unwrap(), 1);
     assert_eq!(client.heartbeat(0, "b", 60_000).unwrap(), 2);
     assert_eq!(client.heartbeat(0, "c", 1).unwrap(), 3);
-    // The one that told so for a millisecond is gone after a while, the others are not.
+    // The heartbeat of one millisecond expires, the others do not.
     assert!((0..100_000).any(|_| client.heartbeat(0, "b", 60_000).unwrap() == 2));
     // One that signs off is gone at once.
     client.heartbeat(0, "b", 0).unwrap();
@@ -538,7 +538,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         let cost = rng.below(6);
         let real = Moment::from_nanos(now * unit);
         let face = periods.window_time(real);
-        let asked = core.ask(face, cost);
+        let asked = core.decide(face, cost);
         let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, cost)]));
         assert_eq!(took, asked.verdict.is_admitted());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What other programs may have left at a key, and what an error may tell of it.
+//! What other programs may have left at a key, and what an error may say of it.
 
 use super::edges::{charge, client, kinds, quota, request};
 use super::key;

@@ -6,21 +6,25 @@ use tollgate::{Algorithm, LimitId, Rate, Span, Verdict};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::{SharedCharge, SharedLimit, SharedOutcome, SharedRequest};
 use tollgate_redis::testing::{ScriptClient, ScriptOp, ScriptOpResult};
-use tollgate_sim::model::{Charge, GroupAnswer, GroupModel};
+use tollgate_sim::model::{GroupDecision, GroupModel, ModelCharge};
 use tollgate_sim::replay::CannotOpen;
 use tollgate_sim::subject::convert::answer;
 use tollgate_sim::subject::group::limits_of;
-use tollgate_sim::timeline::Case;
+use tollgate_sim::timeline::TimelineCase;
 
 /// The limits of a case, by name, on a server.
 #[derive(Debug)]
-pub(crate) struct Together {
+pub(crate) struct GroupOnServer {
     client: ScriptClient,
     names: Vec<String>,
 }
 
-impl Together {
-    pub(crate) fn start(port: u16, prefix: &str, case: &Case) -> Result<Together, CannotOpen> {
+impl GroupOnServer {
+    pub(crate) fn start(
+        port: u16,
+        prefix: &str,
+        case: &TimelineCase,
+    ) -> Result<GroupOnServer, CannotOpen> {
         let specs = limits_of(case)?;
         let bucket = |cap, n, p_ns| -> Result<Quota, String> {
             let rate = Rate::new(n, Span::from_nanos(p_ns)).map_err(|error| error.to_string())?;
@@ -34,12 +38,11 @@ impl Together {
         let limits: Vec<SharedLimit<'_>> = super::limits(&quotas, &names);
         let client = ScriptClient::connect(port, prefix, Some(1), &limits)
             .map_err(|error| CannotOpen::not_expressible(&error.to_string()))?;
-        Ok(Together { client, names })
+        Ok(GroupOnServer { client, names })
     }
 }
 
-/// The one of several outcomes that a client is told: what can never pass, the longest wait, or else what
-/// has the least left.
+/// The outcome that a client receives: what can never pass, else the longest wait, else the least left.
 fn reported(outcomes: &[SharedOutcome], cost: u64) -> Option<usize> {
     let places = || outcomes.iter().enumerate();
     let never = places().find(|(_, outcome)| outcome.verdict == Verdict::Never);
@@ -57,13 +60,13 @@ fn reported(outcomes: &[SharedOutcome], cost: u64) -> Option<usize> {
         .or(narrowest.map(|(place, _)| place))
 }
 
-impl GroupModel for Together {
+impl GroupModel for GroupOnServer {
     fn charge(
         &mut self,
         now: u64,
-        charges: &[Charge<'_>],
+        charges: &[ModelCharge<'_>],
         take: bool,
-    ) -> Result<GroupAnswer, String> {
+    ) -> Result<GroupDecision, String> {
         let cost = charges.first().map_or(0, |charge| charge.cost);
         let mut sent = Vec::new();
         for charge in charges {
@@ -90,14 +93,14 @@ impl GroupModel for Together {
             .run(&[(now, op)])
             .map_err(|error| error.to_string())?;
         let ScriptOpResult::Charged(outcomes, _, disagrees) = came.remove(0) else {
-            return Err("no ruling".to_owned());
+            return Err("no outcomes".to_owned());
         };
         if disagrees {
             return Err("script and core disagree".to_owned());
         }
         let place = reported(&outcomes, cost).ok_or("nothing was charged")?;
         let outcome = outcomes[place];
-        Ok(GroupAnswer {
+        Ok(GroupDecision {
             answer: answer(outcome.verdict, outcome.status),
             reported: self.names[named[place]].clone(),
         })

@@ -173,7 +173,7 @@ fn random_histories_of_a_long_log_are_the_core_s() {
             continue;
         }
         let cost = 1 + rng.below(3);
-        let asked = core.ask(at, cost);
+        let asked = core.decide(at, cost);
         let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, cost)]));
         assert_eq!(outcomes[0].verdict, asked.verdict, "at {now}");
         let status = if took { asked.after } else { asked.before };

@@ -1,6 +1,6 @@
 //! Random histories on a real server, step by step equal to the core's own algorithms.
 //!
-//! `TOLLGATE_OPS` says how many operations (100 000 unless told otherwise), `TOLLGATE_SEED` from where.
+//! `TOLLGATE_OPS` says how many operations (100 000 by default), `TOLLGATE_SEED` from where.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -283,7 +283,7 @@ impl Mirror<'_> {
         let asked: Vec<_> = owed
             .iter()
             .zip(&charges)
-            .map(|((limit, name, _), charge)| self.core(*limit, *name).ask(now, charge.cost))
+            .map(|((limit, name, _), charge)| self.core(*limit, *name).decide(now, charge.cost))
             .collect();
         let passes = asked
             .iter()

@@ -19,7 +19,7 @@ fn at_most(most: u32, charge: SharedCharge) -> SharedCharge {
 }
 
 #[test]
-fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
+fn limits_that_change_with_every_request_match_the_core() {
     let server = server();
     let second = Span::from_secs(1);
     let limit = Algorithm::FixedWindow {
@@ -27,7 +27,7 @@ fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
         window: second,
         anchor: Span::ZERO,
     };
-    // Time is told in nanoseconds, so that both count with the same.
+    // Time is in nanoseconds, so that both use the same unit.
     let mut client = client(&server, Some(1), &[quota(limit)]);
     let core = Window::new(ROOM, second, Span::ZERO).unwrap();
     let (mut word, mut now, mut rng) = (None, 5 * SECOND, Rng::new(7));
@@ -56,7 +56,7 @@ fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
 }
 
 #[test]
-fn one_that_is_over_keeps_the_others_from_being_taken() {
+fn one_override_that_is_exceeded_refuses_all_charges() {
     let server = server();
     let window = |seconds| {
         quota(Algorithm::FixedWindow {

@@ -1,6 +1,6 @@
 //! The golden timelines, through the scripts.
 
-use super::hierarchy::Together;
+use super::hierarchy::GroupOnServer;
 use crate::server;
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -10,15 +10,15 @@ use tollgate_policy::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
 use tollgate_redis::testing::{ScriptClient, ScriptOp, ScriptOpResult};
-use tollgate_sim::model::{Change, Model};
-use tollgate_sim::oracle::Answer;
+use tollgate_sim::model::{Model, ModelChange};
+use tollgate_sim::oracle::OracleDecision;
 use tollgate_sim::parameters::Parameters;
 use tollgate_sim::replay::{CannotOpen, Opened, replay};
 use tollgate_sim::subject::convert::answer;
 use tollgate_sim::subject::group::{combined, credits_of};
 use tollgate_sim::subject::limiter::{algorithm_of, check_layouts};
 use tollgate_sim::subject::{GroupSubject, ModelSubject};
-use tollgate_sim::timeline::{Case, Timeline};
+use tollgate_sim::timeline::{Timeline, TimelineCase};
 
 /// Times up to this many nanoseconds are exact in a script.
 const LATEST: u64 = 1 << 52;
@@ -45,10 +45,10 @@ pub(crate) fn key(name: &str) -> SharedKey {
 }
 
 /// Opens a case on the server at `port`, with keys of its own.
-fn open(port: u16, prefix: &str, case: &Case) -> Opened {
+fn open(port: u16, prefix: &str, case: &TimelineCase) -> Opened {
     if case.algorithm == "all_token_bucket" {
-        let together = Together::start(port, prefix, case)?;
-        return Ok(Box::new(GroupSubject(together)));
+        let group = GroupOnServer::start(port, prefix, case)?;
+        return Ok(Box::new(GroupSubject(group)));
     }
     if case.algorithm == "sfq" {
         return Err(CannotOpen::not_expressible("no script is behind it"));
@@ -108,7 +108,7 @@ fn limit<'a>(id: &'a str, quota: &'a Quota) -> SharedLimit<'a> {
 }
 
 impl OnServer {
-    fn charge(&self, name: &str, t: u64, cost: u64, take: bool) -> Answer {
+    fn charge(&self, name: &str, t: u64, cost: u64, take: bool) -> OracleDecision {
         let charge = |limit| SharedCharge {
             limit: LimitId::new(limit),
             key: key(name),
@@ -145,17 +145,22 @@ impl OnServer {
 }
 
 impl Model for OnServer {
-    fn check(&mut self, key: &str, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, key: &str, t: u64, cost: u64) -> OracleDecision {
         self.charge(key, t, cost, true)
     }
 
-    fn peek(&self, key: &str, t: u64, cost: u64) -> Answer {
+    fn peek(&self, key: &str, t: u64, cost: u64) -> OracleDecision {
         self.charge(key, t, cost, false)
     }
 
-    fn change(&mut self, name: &str, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(
+        &mut self,
+        name: &str,
+        t: u64,
+        change: ModelChange,
+    ) -> Result<OracleDecision, String> {
         match change {
-            Change::Refund { cost, issued } => {
+            ModelChange::Refund { cost, issued } => {
                 let settle = SharedSettle {
                     limit: LimitId::new(0),
                     key: key(name),
@@ -165,7 +170,7 @@ impl Model for OnServer {
                 };
                 self.run(t, ScriptOp::Settle(settle));
             }
-            Change::SetCap { .. } | Change::SetRate { .. } => {
+            ModelChange::SetCap { .. } | ModelChange::SetRate { .. } => {
                 self.numbers = self.numbers.with(change)?;
                 let algorithm = algorithm_of(&self.numbers).map_err(|error| error.to_string())?;
                 let quota = quota(algorithm)?;
@@ -182,7 +187,7 @@ impl Model for OnServer {
 fn the_scripts_keep_every_timeline_that_they_can_express() {
     let server = server();
     let cases = Cell::new(0);
-    let scripts = |case: &Case| {
+    let scripts = |case: &TimelineCase| {
         cases.set(cases.get() + 1);
         open(server.port(), &format!("tg{}", cases.get()), case)
     };

@@ -7,9 +7,9 @@
 //! rate falls too: to `1 / (1 + (n - knee) / (2 servers))` of it. At four times the servers it is less
 //! than half.
 //!
-//! All that run have the same speed, so one number is enough: how much work each of them has
+//! All that run have the same work_rate, so one number is enough: how much work each of them has
 //! been given since the start. A request that starts now is done when that number has grown by its
-//! own work. A change of speed changes nothing but when that will be.
+//! own work. A change of work_rate changes nothing but when that will be.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,7 +19,7 @@ const KNEE: f64 = 1.5;
 
 /// What the backend is like for the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Condition {
+pub struct BackendCondition {
     /// How many run at full speed.
     pub servers: f64,
     /// How many times its usual work each request takes.
@@ -30,9 +30,9 @@ pub struct Condition {
     pub pool: Option<u32>,
 }
 
-impl Condition {
+impl BackendCondition {
     /// Work done per nanosecond for each of `n`.
-    fn speed(self, n: usize) -> f64 {
+    fn work_rate(self, n: usize) -> f64 {
         if self.stalled || n == 0 {
             return 0.0;
         }
@@ -56,7 +56,7 @@ pub struct Job<T> {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Backend<T> {
-    condition: Condition,
+    condition: BackendCondition,
     timeout_ns: u64,
     now_ns: u64,
     /// Work given to each since the start, in nanoseconds at full speed.
@@ -73,7 +73,7 @@ pub struct Backend<T> {
 
 impl<T: Copy> Backend<T> {
     /// An idle one. What takes longer than `timeout_ns` is given up.
-    pub fn new(condition: Condition, timeout_ns: u64) -> Self {
+    pub fn new(condition: BackendCondition, timeout_ns: u64) -> Self {
         Self {
             condition,
             timeout_ns,
@@ -99,7 +99,7 @@ impl<T: Copy> Backend<T> {
     }
 
     /// Becomes another.
-    pub fn change(&mut self, now_ns: u64, condition: Condition) {
+    pub fn change(&mut self, now_ns: u64, condition: BackendCondition) {
         self.pass_to(now_ns);
         self.condition = condition;
     }
@@ -124,7 +124,7 @@ impl<T: Copy> Backend<T> {
         }
     }
 
-    /// When the next one leaves, done or given up.
+    /// When the next job ends, completed or given up.
     pub fn next_ns(&mut self) -> Option<u64> {
         while let Some(&Reverse((_, number))) = self.done_at.peek() {
             if self.job(number).is_some() {
@@ -132,10 +132,10 @@ impl<T: Copy> Backend<T> {
             }
             self.done_at.pop();
         }
-        let speed = self.condition.speed(self.running);
-        let done = self.done_at.peek().filter(|_| speed > 0.0);
+        let work_rate = self.condition.work_rate(self.running);
+        let done = self.done_at.peek().filter(|_| work_rate > 0.0);
         let done = done.map(|Reverse((done, _))| {
-            let span = ((*done as f64 - self.given) / speed).max(0.0).ceil();
+            let span = ((*done as f64 - self.given) / work_rate).max(0.0).ceil();
             self.now_ns.saturating_add(span as u64)
         });
         let oldest = self.jobs.front().and_then(Option::as_ref);
@@ -143,8 +143,8 @@ impl<T: Copy> Backend<T> {
         done.into_iter().chain(given_up).min()
     }
 
-    /// Who leaves now, and whether done.
-    pub fn leave(&mut self, now_ns: u64) -> Option<(Job<T>, bool)> {
+    /// The next job that ends at `now_ns`, and whether it completed.
+    pub fn next_finished(&mut self, now_ns: u64) -> Option<(Job<T>, bool)> {
         self.pass_to(now_ns);
         let oldest = self.jobs.front().and_then(Option::as_ref);
         if oldest.is_some_and(|job| now_ns >= job.started_ns.saturating_add(self.timeout_ns)) {
@@ -162,7 +162,7 @@ impl<T: Copy> Backend<T> {
 
     fn pass_to(&mut self, now_ns: u64) {
         let span = now_ns.saturating_sub(self.now_ns) as f64;
-        self.given += span * self.condition.speed(self.running);
+        self.given += span * self.condition.work_rate(self.running);
         self.now_ns = now_ns;
     }
 
@@ -192,8 +192,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn condition(servers: f64) -> Condition {
-        Condition {
+    fn condition(servers: f64) -> BackendCondition {
+        BackendCondition {
             servers,
             slow: 1.0,
             stalled: false,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// Starts `n` of 10 ms at once; when the last has left.
-    fn last_of(n: u64, condition: Condition) -> u64 {
+    fn last_of(n: u64, condition: BackendCondition) -> u64 {
         let mut backend = Backend::new(condition, 10_000 * MS);
         for _ in 0..n {
             backend.start(0, || 10.0 * MS as f64, ());
@@ -210,7 +210,7 @@ mod tests {
         let mut now = 0;
         while let Some(next) = backend.next_ns() {
             now = next;
-            while backend.leave(now).is_some() {}
+            while backend.next_finished(now).is_some() {}
         }
         now
     }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(last_of(15, condition(10.0)) / MS, 15);
         // 40 share 10, and 25 more than the knee slow all down to 1 / 2.25.
         assert_eq!(last_of(40, condition(10.0)) / MS, 90);
-        let slow = Condition {
+        let slow = BackendCondition {
             slow: 3.0,
             ..condition(10.0)
         };
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_hung_request_ends_at_its_timeout_and_slows_no_other() {
         let mut backend = Backend::new(
-            Condition {
+            BackendCondition {
                 pool: Some(1),
                 ..condition(1.0)
             },
@@ -240,10 +240,10 @@ mod tests {
         backend.start(0, || 10.0 * MS as f64, 'a');
         backend.start(0, || 10.0 * MS as f64, 'b');
         assert_eq!(backend.next_ns(), Some(10 * MS));
-        let (job, is_done) = backend.leave(10 * MS).unwrap();
+        let (job, is_done) = backend.next_finished(10 * MS).unwrap();
         assert_eq!((job.item, is_done), ('a', true));
         assert_eq!(backend.next_ns(), Some(1000 * MS));
-        let (job, is_done) = backend.leave(1000 * MS).unwrap();
+        let (job, is_done) = backend.next_finished(1000 * MS).unwrap();
         assert_eq!((job.item, is_done), ('b', false));
         assert_eq!(backend.in_flight(), 0);
     }
@@ -252,7 +252,7 @@ mod tests {
     fn a_stall_only_moves_the_end() {
         let mut backend = Backend::new(condition(1.0), 10_000 * MS);
         backend.start(0, || 10.0 * MS as f64, ());
-        let stalled = Condition {
+        let stalled = BackendCondition {
             stalled: true,
             ..condition(1.0)
         };

@@ -7,10 +7,10 @@
 //! In a phase with less load than capacity no limit above the need holds anything back: twenty
 //! unused places are neither better nor worse. There a limit is near from half of the best on, with no upper end.
 
-use super::backend::Condition;
+use super::backend::BackendCondition;
 use super::control::{Control, MAX, MIN, name};
 use super::run::{TICK_NS, Tick, run};
-use super::scenario::{Phase, Scenario};
+use super::scenario::{BackendPhase, BackendScenario};
 use std::error::Error;
 use std::num::TryFromIntError;
 use tollgate::shape::Estimator;
@@ -57,16 +57,16 @@ impl PhaseResult {
 
 /// One run.
 #[derive(Debug)]
-pub struct Report {
+pub struct AdaptiveReport {
     /// Which estimator.
     pub by: Estimator,
     /// Whether with its guard.
     pub is_guarded: bool,
-    /// Phase by phase.
+    /// BackendPhase by phase.
     pub phases: Vec<PhaseResult>,
 }
 
-impl Report {
+impl AdaptiveReport {
     /// How it is called in tables.
     pub fn name(&self) -> String {
         let alone = if self.is_guarded { "" } else { ", alone" };
@@ -89,7 +89,7 @@ pub struct Worst {
 
 impl Worst {
     /// The worst of all phases of all these runs.
-    pub fn from_reports<'a>(reports: impl Iterator<Item = &'a Report>) -> Self {
+    pub fn from_reports<'a>(reports: impl Iterator<Item = &'a AdaptiveReport>) -> Self {
         let mut worst = Self {
             settled_secs: Some(0.0),
             goodput: f64::INFINITY,
@@ -115,10 +115,10 @@ impl Worst {
 /// # Errors
 ///
 /// If a queue or an estimator does not take its settings.
-pub fn best_of(scenario: &Scenario, seed: u64) -> Result<Vec<(u32, u32)>, Box<dyn Error>> {
-    let mut known: Vec<(Condition, u64, u32)> = Vec::new();
-    let mut find = |condition: Condition, load: u64| -> Result<u32, Box<dyn Error>> {
-        let same = |one: &&(Condition, u64, u32)| one.0 == condition && one.1 == load;
+pub fn best_of(scenario: &BackendScenario, seed: u64) -> Result<Vec<(u32, u32)>, Box<dyn Error>> {
+    let mut known: Vec<(BackendCondition, u64, u32)> = Vec::new();
+    let mut find = |condition: BackendCondition, load: u64| -> Result<u32, Box<dyn Error>> {
+        let same = |one: &&(BackendCondition, u64, u32)| one.0 == condition && one.1 == load;
         if let Some(known) = known.iter().find(same) {
             return Ok(known.2);
         }
@@ -136,7 +136,7 @@ pub fn best_of(scenario: &Scenario, seed: u64) -> Result<Vec<(u32, u32)>, Box<dy
 
 /// The smallest fixed limit within 1 % of the best: first in leaps of a quarter, then one by one.
 fn best_fixed(
-    condition: Condition,
+    condition: BackendCondition,
     load: u64,
     is_bimodal: bool,
     seed: u64,
@@ -179,15 +179,15 @@ fn best_fixed(
 
 fn served(
     limit: u32,
-    at: Condition,
+    at: BackendCondition,
     load: u64,
     is_bimodal: bool,
     seed: u64,
 ) -> Result<u64, Box<dyn Error>> {
-    let trial = Scenario {
+    let trial = BackendScenario {
         name: "trial",
         about: "",
-        phases: vec![Phase {
+        phases: vec![BackendPhase {
             name: "trial",
             secs: TRIAL_SECS,
             from: at,
@@ -207,19 +207,19 @@ fn served(
 ///
 /// If a queue or an estimator does not take its settings.
 pub fn report(
-    scenario: &Scenario,
+    scenario: &BackendScenario,
     best: &[(u32, u32)],
     by: Estimator,
     is_guarded: bool,
     seed: u64,
-) -> Result<Report, Box<dyn Error>> {
+) -> Result<AdaptiveReport, Box<dyn Error>> {
     let mut control = if is_guarded {
         Control::guarded(by)?
     } else {
         Control::unguarded(by)?
     };
     let ticks = run(scenario, &mut control, seed)?;
-    Ok(Report {
+    Ok(AdaptiveReport {
         by,
         is_guarded,
         phases: phases(scenario, best, &ticks)?,
@@ -232,7 +232,7 @@ pub fn report(
 ///
 /// If a phase is longer than can be counted.
 pub fn phases(
-    scenario: &Scenario,
+    scenario: &BackendScenario,
     best: &[(u32, u32)],
     ticks: &[Tick],
 ) -> Result<Vec<PhaseResult>, TryFromIntError> {
@@ -253,7 +253,7 @@ fn best_at(best: (u32, u32), share: f64) -> f64 {
     f64::from(best.0) + (f64::from(best.1) - f64::from(best.0)) * share
 }
 
-fn phase_result(phase: &Phase, best: (u32, u32), ticks: &[Tick]) -> PhaseResult {
+fn phase_result(phase: &BackendPhase, best: (u32, u32), ticks: &[Tick]) -> PhaseResult {
     let secs_of = |count: usize| count as f64 * TICK_NS as f64 / 1e9;
     let is_overloaded = phase.load >= 100;
     let is_near = |at: usize, tick: &Tick| {

@@ -7,7 +7,7 @@
 
 use super::backend::Backend;
 use super::control::{Control, TIMEOUT_NS};
-use super::scenario::{SERVICE_NS, Scenario, capacity};
+use super::scenario::{BackendScenario, SERVICE_NS, capacity};
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use tollgate::shape::{FairQueue, FairQueueConfig, FairQueueError, Sample, Ticket};
@@ -35,14 +35,14 @@ pub struct Tick {
     pub good: u64,
     /// Requests that came.
     pub came: u64,
-    /// Requests turned away for want of room or time.
+    /// Requests rejected for lack of room or time.
     pub refused: u64,
     /// What the backend could have answered.
     pub capacity: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct QueuedRequest {
     came_ns: u64,
     /// In the backend when it started, itself included.
     inflight: u32,
@@ -55,7 +55,7 @@ struct Request {
 ///
 /// None: the queue's bounds are constants that it takes.
 pub fn run(
-    scenario: &Scenario,
+    scenario: &BackendScenario,
     control: &mut Control,
     seed: u64,
 ) -> Result<Vec<Tick>, FairQueueError> {
@@ -119,7 +119,7 @@ struct BackendSimulation {
     queue: FairQueue<u64, u64>,
     /// Who came when, as far as it may still be in the queue.
     waiting: VecDeque<(u64, Ticket)>,
-    backend: Backend<Request>,
+    backend: Backend<QueuedRequest>,
     rng: Rng,
     /// Its own, so that the same requests take the same work under every limit.
     work_rng: Rng,
@@ -144,7 +144,7 @@ impl BackendSimulation {
             }
             self.now_ns = next_ns;
             if next_ns == leave_ns {
-                while let Some((job, is_done)) = self.backend.leave(next_ns) {
+                while let Some((job, is_done)) = self.backend.next_finished(next_ns) {
                     self.left(job.started_ns, job.item, is_done, control);
                 }
             } else if next_ns == expire_ns {
@@ -184,7 +184,7 @@ impl BackendSimulation {
             let Some(next) = self.queue.dispatch() else {
                 break;
             };
-            let request = Request {
+            let request = QueuedRequest {
                 came_ns: next.item,
                 inflight: u32::try_from(self.backend.in_flight() + 1).unwrap_or(u32::MAX),
                 ticket: next.ticket,
@@ -195,7 +195,13 @@ impl BackendSimulation {
         }
     }
 
-    fn left(&mut self, started_ns: u64, request: Request, is_done: bool, control: &mut Control) {
+    fn left(
+        &mut self,
+        started_ns: u64,
+        request: QueuedRequest,
+        is_done: bool,
+        control: &mut Control,
+    ) {
         self.queue.complete(request.ticket, 1);
         let is_in_time = self.now_ns.saturating_sub(request.came_ns) <= DEADLINE_NS;
         self.tick.good += u64::from(is_done && is_in_time);

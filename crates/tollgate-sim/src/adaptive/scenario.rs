@@ -1,21 +1,21 @@
 //! How backends change, and how many requests come.
 
-use super::backend::Condition;
+use super::backend::BackendCondition;
 
 /// The service time of one request alone, on average.
 pub const SERVICE_NS: f64 = 20e6;
 
 /// A stretch in which the backend and the load are of one kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Phase {
+pub struct BackendPhase {
     /// What it is.
     pub name: &'static str,
     /// How long, in seconds.
     pub secs: u64,
     /// What the backend is like when it begins.
-    pub from: Condition,
+    pub from: BackendCondition,
     /// And at its end; in between all numbers move evenly.
-    pub to: Condition,
+    pub to: BackendCondition,
     /// How many requests come, in hundredths of the capacity it begins with, or ends with if that is more.
     pub load: u64,
     /// Whether it is something that a limit can be right for. A stall is not.
@@ -24,23 +24,23 @@ pub struct Phase {
 
 /// A backend's history.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct BackendScenario {
     /// What it is called.
     pub name: &'static str,
     /// One sentence on it.
     pub about: &'static str,
     /// In order.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<BackendPhase>,
     /// Whether one of ten requests takes eleven times as long as the others; with the same mean.
     pub is_bimodal: bool,
 }
 
-impl Phase {
+impl BackendPhase {
     /// What the backend is like `at_ns` after the phase began.
-    pub fn at(&self, at_ns: u64) -> Condition {
+    pub fn at(&self, at_ns: u64) -> BackendCondition {
         let share = at_ns as f64 / (self.secs.max(1) as f64 * 1e9);
         let between = |from: f64, to: f64| from + (to - from) * share.clamp(0.0, 1.0);
-        Condition {
+        BackendCondition {
             servers: between(self.from.servers, self.to.servers),
             slow: between(self.from.slow, self.to.slow),
             ..self.from
@@ -54,7 +54,7 @@ impl Phase {
 }
 
 /// Requests per second that the backend can serve at the most.
-pub fn capacity(condition: Condition) -> f64 {
+pub fn capacity(condition: BackendCondition) -> f64 {
     if condition.stalled {
         return 0.0;
     }
@@ -63,8 +63,8 @@ pub fn capacity(condition: Condition) -> f64 {
 }
 
 /// A healthy backend.
-const fn servers(servers: f64) -> Condition {
-    Condition {
+const fn servers(servers: f64) -> BackendCondition {
+    BackendCondition {
         servers,
         slow: 1.0,
         stalled: false,
@@ -72,8 +72,8 @@ const fn servers(servers: f64) -> Condition {
     }
 }
 
-const fn level(name: &'static str, secs: u64, condition: Condition) -> Phase {
-    Phase {
+const fn level(name: &'static str, secs: u64, condition: BackendCondition) -> BackendPhase {
+    BackendPhase {
         name,
         secs,
         from: condition,
@@ -84,10 +84,10 @@ const fn level(name: &'static str, secs: u64, condition: Condition) -> Phase {
 }
 
 /// Every scenario, each phase of `secs` seconds.
-pub fn all(secs: u64) -> Vec<Scenario> {
+pub fn all(secs: u64) -> Vec<BackendScenario> {
     let usual = servers(40.0);
-    let slow = Condition { slow: 3.0, ..usual };
-    let scenario = |name, about, phases| Scenario {
+    let slow = BackendCondition { slow: 3.0, ..usual };
+    let scenario = |name, about, phases| BackendScenario {
         name,
         about,
         phases,
@@ -109,12 +109,12 @@ pub fn all(secs: u64) -> Vec<Scenario> {
             "Capacity falls evenly to a quarter, and rises again.",
             vec![
                 level("start", secs, usual),
-                Phase {
+                BackendPhase {
                     to: servers(10.0),
                     ..level("falls", secs, usual)
                 },
                 level("quarter", secs, servers(10.0)),
-                Phase {
+                BackendPhase {
                     to: usual,
                     ..level("rises", secs, servers(10.0))
                 },
@@ -125,12 +125,12 @@ pub fn all(secs: u64) -> Vec<Scenario> {
             "Nothing finishes for 5 s; then all is as before.",
             vec![
                 level("start", secs, usual),
-                Phase {
+                BackendPhase {
                     is_judged: false,
                     ..level(
                         "stalled",
                         5,
-                        Condition {
+                        BackendCondition {
                             stalled: true,
                             ..usual
                         },
@@ -147,7 +147,7 @@ pub fn all(secs: u64) -> Vec<Scenario> {
                 level(
                     "stuck",
                     secs,
-                    Condition {
+                    BackendCondition {
                         pool: Some(20),
                         ..usual
                     },
@@ -160,12 +160,12 @@ pub fn all(secs: u64) -> Vec<Scenario> {
             "Every single request hangs until its timeout, for 20 s.",
             vec![
                 level("start", secs, usual),
-                Phase {
+                BackendPhase {
                     is_judged: false,
                     ..level(
                         "outage",
                         20,
-                        Condition {
+                        BackendCondition {
                             pool: Some(0),
                             ..usual
                         },
@@ -174,7 +174,7 @@ pub fn all(secs: u64) -> Vec<Scenario> {
                 level("recovered", secs, usual),
             ],
         ),
-        Scenario {
+        BackendScenario {
             is_bimodal: true,
             ..scenario(
                 "bimodal",
@@ -190,7 +190,7 @@ pub fn all(secs: u64) -> Vec<Scenario> {
             "Every request takes three times as long, first bit by bit, later at once; the best limit stays.",
             vec![
                 level("start", secs, usual),
-                Phase {
+                BackendPhase {
                     to: slow,
                     ..level("drifts", secs, usual)
                 },
@@ -201,10 +201,10 @@ pub fn all(secs: u64) -> Vec<Scenario> {
         ),
         scenario(
             "idle",
-            "Hardly anybody comes for a while, and meanwhile capacity halves.",
+            "Almost no requests arrive for a while; meanwhile capacity halves.",
             vec![
                 level("busy", secs, usual),
-                Phase {
+                BackendPhase {
                     load: 2,
                     is_judged: false,
                     ..level("idle", secs, servers(20.0))
@@ -217,15 +217,15 @@ pub fn all(secs: u64) -> Vec<Scenario> {
             "The same backend under half its capacity, nearly all of it, twice and ten times.",
             vec![
                 level("ten times", secs, usual),
-                Phase {
+                BackendPhase {
                     load: 50,
                     ..level("half", secs, usual)
                 },
-                Phase {
+                BackendPhase {
                     load: 90,
                     ..level("nearly all", secs, usual)
                 },
-                Phase {
+                BackendPhase {
                     load: 200,
                     ..level("twice", secs, usual)
                 },

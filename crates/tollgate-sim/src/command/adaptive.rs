@@ -2,8 +2,8 @@
 
 use super::{CommandError, Tally, number, number_in, write_line};
 use crate::adaptive::control::ESTIMATORS;
-use crate::adaptive::measure::{Report, Worst, best_of, report};
-use crate::adaptive::scenario::{Scenario, all};
+use crate::adaptive::measure::{AdaptiveReport, Worst, best_of, report};
+use crate::adaptive::scenario::{BackendScenario, all};
 use clap::Args;
 use serde::Serialize;
 use std::io::Write;
@@ -13,7 +13,7 @@ const SEEDS: u64 = 5;
 
 /// Which runs are made.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct AdaptiveArgs {
     /// How long each state of a backend lasts; what is promised holds from 30 s on
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = number_in(31..=3600))]
     secs: u64,
@@ -35,28 +35,28 @@ pub struct Options {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &Options,
+    args: &AdaptiveArgs,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let (first_seed, last_seed) = options.seed.map_or((1, SEEDS), |seed| (seed, seed));
+    let (first_seed, last_seed) = args.seed.map_or((1, SEEDS), |seed| (seed, seed));
     let mut tally = Tally::default();
-    if !options.json {
+    if !args.json {
         writeln!(
             out,
             "| backend | estimator | near the best within | goodput after 30 s | of the whole phase | limit |\n\
              |---|---|--:|--:|--:|--:|"
         )?;
     }
-    let mut scenarios = all(options.secs);
-    scenarios.retain(|one| options.only.as_deref().is_none_or(|only| only == one.name));
+    let mut scenarios = all(args.secs);
+    scenarios.retain(|one| args.only.as_deref().is_none_or(|only| only == one.name));
     for scenario in scenarios {
         writeln!(progress, "{}: {}", scenario.name, scenario.about)?;
         let mut by_seed = Vec::new();
         for seed in first_seed..=last_seed {
             let reports = reports_of(&scenario, seed)?;
             for report in &reports {
-                if options.json {
+                if args.json {
                     write_json(out, &scenario, seed, report)?;
                 }
                 if report.is_guarded {
@@ -65,7 +65,7 @@ pub fn run(
             }
             by_seed.push(reports);
         }
-        if !options.json {
+        if !args.json {
             write_rows(out, &scenario, &by_seed)?;
         }
         out.flush()?;
@@ -74,7 +74,7 @@ pub fn run(
 }
 
 /// What each estimator did in a scenario: first all with their guard.
-fn reports_of(scenario: &Scenario, seed: u64) -> Result<Vec<Report>, CommandError> {
+fn reports_of(scenario: &BackendScenario, seed: u64) -> Result<Vec<AdaptiveReport>, CommandError> {
     let broken = |error: Box<dyn std::error::Error>| CommandError::Input(error.to_string());
     let best = best_of(scenario, seed).map_err(broken)?;
     let mut reports = Vec::new();
@@ -87,9 +87,9 @@ fn reports_of(scenario: &Scenario, seed: u64) -> Result<Vec<Report>, CommandErro
 }
 
 fn check(
-    scenario: &Scenario,
+    scenario: &BackendScenario,
     seed: u64,
-    report: &Report,
+    report: &AdaptiveReport,
     tally: &mut Tally,
     progress: &mut dyn Write,
 ) -> std::io::Result<()> {
@@ -108,8 +108,8 @@ fn check(
 /// One row for each estimator: the worst of all seeds.
 fn write_rows(
     out: &mut dyn Write,
-    scenario: &Scenario,
-    by_seed: &[Vec<Report>],
+    scenario: &BackendScenario,
+    by_seed: &[Vec<AdaptiveReport>],
 ) -> std::io::Result<()> {
     for (at, first) in by_seed
         .iter()
@@ -134,9 +134,9 @@ fn write_rows(
 
 fn write_json(
     out: &mut dyn Write,
-    scenario: &Scenario,
+    scenario: &BackendScenario,
     seed: u64,
-    report: &Report,
+    report: &AdaptiveReport,
 ) -> std::io::Result<()> {
     for phase in &report.phases {
         let row = Row {

@@ -1,7 +1,7 @@
 //! `fleet`: many simulations of a fleet that shares a limit, one for each seed, and the promises that must hold.
 
 use super::{CommandError, Tally, number, number_in};
-use crate::fleet::plan::Plan;
+use crate::fleet::plan::FleetPlan;
 use crate::fleet::run as run_simulation;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -22,7 +22,7 @@ const THREADS_MAX: u64 = 256;
 
 /// Which simulations are run.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct FleetArgs {
     /// Seeds, from 1
     #[arg(long, value_name = "N", default_value_t = SEEDS, value_parser = number, conflicts_with_all = ["secs", "seed"])]
     seeds: u64,
@@ -40,7 +40,7 @@ pub struct Options {
     sharing: Option<String>,
 }
 
-impl Options {
+impl FleetArgs {
     /// The seeds to run.
     fn seeds(&self) -> Range<u64> {
         match (self.seed, self.secs) {
@@ -51,10 +51,10 @@ impl Options {
     }
 
     /// The sharing modes.
-    fn ways(&self) -> Vec<Sharing> {
+    fn sharing_modes(&self) -> Vec<Sharing> {
         let only = self.sharing.as_deref();
-        let is_asked = |way: &Sharing| only.is_none_or(|name| name == way.name());
-        Sharing::ALL.into_iter().filter(is_asked).collect()
+        let is_selected = |mode: &Sharing| only.is_none_or(|name| name == mode.name());
+        Sharing::ALL.into_iter().filter(is_selected).collect()
     }
 }
 
@@ -76,14 +76,14 @@ struct SeedResult {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &Options,
+    args: &FleetArgs,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let Range { start, end } = options.seeds();
-    let (ways, threads) = (options.ways(), options.threads);
+    let Range { start, end } = args.seeds();
+    let (modes, threads) = (args.sharing_modes(), args.threads);
     let clock = MonotonicClock::new();
-    let over = options
+    let over = args
         .secs
         .map(|secs| clock.now().plus(Span::from_secs(secs)));
     let is_over = || over.is_some_and(|over| clock.now() >= over);
@@ -92,74 +92,74 @@ pub fn run(
     thread::scope(|scope| {
         // A simulation depends on its seed alone, so it does not matter which thread runs it.
         // At most 256, so it fits.
-        let (to, told) = mpsc::sync_channel(threads as usize);
+        let (to, results) = mpsc::sync_channel(threads as usize);
         for _ in 0..threads {
-            let (to, next, ways) = (to.clone(), &next, &ways);
+            let (to, next, modes) = (to.clone(), &next, &modes);
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Relaxed);
                     // The receiver is gone if the output could not be written.
-                    if seed >= end || is_over() || to.send(run_seed(seed, ways)).is_err() {
+                    if seed >= end || is_over() || to.send(run_seed(seed, modes)).is_err() {
                         return;
                     }
                 }
             });
         }
         drop(to);
-        for told in told {
-            all.add(&told);
-            for line in &told.violations {
+        for result in results {
+            all.add(&result);
+            for line in &result.violations {
                 writeln!(out, "{line}")?;
                 // A failure in a long run shows at once.
                 out.flush()?;
             }
-            if told.seed.is_multiple_of(REPORT_EVERY) {
-                writeln!(progress, "seed {}: {}", told.seed, all.simulations)?;
+            if result.seed.is_multiple_of(REPORT_EVERY) {
+                writeln!(progress, "seed {}: {}", result.seed, all.simulations)?;
             }
         }
         Ok::<_, CommandError>(())
     })?;
     writeln!(
         out,
-        "{} requests, {} passed, {} questions to the store",
+        "{} requests, {} passed, {} calls of the store",
         all.asked, all.passed, all.answered
     )?;
     Ok(all.simulations)
 }
 
-/// Runs the simulations of a seed: one for each way to share.
-fn run_seed(seed: u64, ways: &[Sharing]) -> SeedResult {
-    let plan = Plan::from_seed(seed);
-    let mut told = SeedResult {
+/// Runs the simulations of a seed: one for each sharing mode.
+fn run_seed(seed: u64, modes: &[Sharing]) -> SeedResult {
+    let plan = FleetPlan::from_seed(seed);
+    let mut result = SeedResult {
         seed,
         ..SeedResult::default()
     };
-    for sharing in ways {
+    for sharing in modes {
         if !Quota::plain(plan.limit.clone()).supports(*sharing) {
             continue;
         }
         let violations = match run_simulation(&plan, *sharing) {
             Ok(report) => {
-                told.asked += report.history.asked;
-                told.passed += report.history.passed.len() as u64;
-                told.answered += report.history.answered;
+                result.asked += report.history.asked;
+                result.passed += report.history.passed.len() as u64;
+                result.answered += report.history.answered;
                 report.violations.iter().map(ToString::to_string).collect()
             }
             Err(error) => vec![error.to_string()],
         };
         if violations.is_empty() {
-            told.simulations.passed += 1;
+            result.simulations.passed += 1;
         } else {
-            told.simulations.failed += 1;
+            result.simulations.failed += 1;
             let name = sharing.name();
             let (limit, nodes, faults) = (&plan.limit, plan.nodes, &plan.faults);
             let violations = violations.join("; ");
-            told.violations.push(format!(
+            result.violations.push(format!(
                 "FAILED seed {seed}, {name}, {limit}, {nodes} nodes, {faults:?}: {violations}"
             ));
         }
     }
-    told
+    result
 }
 
 impl SeedResult {

@@ -17,7 +17,7 @@ const SECONDS_MAX: u64 = 10;
 
 /// Which fleets are measured.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct LoadArgs {
     /// Nodes of the largest fleet
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = number_in(NODES_MIN..=NODES_MAX))]
     nodes: u64,
@@ -35,7 +35,7 @@ pub struct Options {
     json: bool,
 }
 
-impl Options {
+impl LoadArgs {
     fn series(&self) -> Series {
         let seconds = self.seconds.unwrap_or(if self.quick { 1 } else { 3 });
         Series {
@@ -54,11 +54,11 @@ impl Options {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &Options,
+    args: &LoadArgs,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let (series, is_json) = (options.series(), options.json);
+    let (series, is_json) = (args.series(), args.json);
     let (points, mut tally) = (series.points(), Tally::default());
     for room in Room::ALL {
         let limit = series.limit(room);

@@ -29,17 +29,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Replay golden timelines through the core's steps and the store
-    Vectors(vectors::Options),
+    Vectors(vectors::VectorsArgs),
     /// Compare the core with the exact oracle in random histories
-    Steps(steps::Options),
+    Steps(steps::StepsArgs),
     /// Let threads charge the same keys: exactly what the limits hold is admitted
-    Threads(threads::Options),
+    Threads(threads::ThreadsArgs),
     /// Put the adaptive limits in front of backends that change
-    Adaptive(adaptive::Options),
+    Adaptive(adaptive::AdaptiveArgs),
     /// Simulate nodes, a network and a store on virtual time, inject faults, and check the promises
-    Fleet(fleet::Options),
+    Fleet(fleet::FleetArgs),
     /// Count the calls that fleets make to their store without faults: they do not grow with requests
-    Load(load::Options),
+    Load(load::LoadArgs),
 }
 
 /// Why a command could not run.

@@ -12,7 +12,7 @@ const REPORT_EVERY: Span = Span::from_secs(1);
 
 /// Which histories are run.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct StepsArgs {
     /// Steps for each algorithm
     #[arg(long, value_name = "N", value_parser = number)]
     pub(super) each: u64,
@@ -30,20 +30,19 @@ pub struct Options {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &Options,
+    args: &StepsArgs,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
     let clock = MonotonicClock::new();
     let mut reported = clock.now();
     let mut tally = Tally::default();
-    let is_asked =
-        |name: &&str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let is_asked = |name: &&str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     for algorithm in ALGORITHMS.into_iter().filter(is_asked) {
         let began = clock.now();
-        let (mut made, mut seed, mut failed) = (0, options.seed, 0);
-        while made < options.each && failed == 0 {
-            match history(algorithm, seed, options.each - made) {
+        let (mut made, mut seed, mut failed) = (0, args.seed, 0);
+        while made < args.each && failed == 0 {
+            match history(algorithm, seed, args.each - made) {
                 Ok(steps) => made += steps,
                 Err(failure) => {
                     made += failure.steps.saturating_sub(1);
@@ -54,7 +53,7 @@ pub fn run(
             seed = seed.wrapping_add(1);
             if clock.now().since(reported) >= REPORT_EVERY {
                 reported = clock.now();
-                writeln!(progress, "{algorithm}: {made} of {} steps", options.each)?;
+                writeln!(progress, "{algorithm}: {made} of {} steps", args.each)?;
             }
         }
         let took = clock.now().since(began).as_nanos() / 1_000_000;

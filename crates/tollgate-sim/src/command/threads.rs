@@ -18,7 +18,7 @@ const THREADS_MAX: u64 = 256;
 
 /// How many charges are made, and by how many threads.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct ThreadsArgs {
     /// Charges of each scenario
     #[arg(long, value_name = "N", default_value_t = CHARGES, value_parser = number)]
     pub(super) charges: u64,
@@ -33,11 +33,11 @@ pub struct Options {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &Options,
+    args: &ThreadsArgs,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let &Options { charges, threads } = options;
+    let &ThreadsArgs { charges, threads } = args;
     let range = threads * CHARGES_PER_THREAD_MIN..=MAX_CHARGES;
     if !range.contains(&charges) {
         let (least, most) = range.into_inner();
@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn a_thread_charges_often_enough_for_every_key() {
-        let options = Options {
+        let args = ThreadsArgs {
             charges: 1_999,
             threads: 2,
         };
-        let error = run(&options, &mut Vec::new(), &mut Vec::new()).unwrap_err();
+        let error = run(&args, &mut Vec::new(), &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("is not between 2000 and"));
     }
 }

@@ -1,7 +1,7 @@
 //! `vectors`: replays golden timelines, first through the core's steps, then through the store.
 
 use super::{CommandError, Tally};
-use crate::replay::{Open, Report, replay};
+use crate::replay::{OpenCase, ReplayReport, replay};
 use crate::subject::{open_core, open_store};
 use crate::timeline::Timeline;
 use clap::Args;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// What is replayed.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct VectorsArgs {
     /// Timelines; a folder is all of its `*.csv`
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
@@ -21,13 +21,13 @@ pub struct Options {
 /// # Errors
 ///
 /// If one cannot be read or is no timeline; nothing was replayed then.
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<Tally, CommandError> {
+pub fn run(args: &VectorsArgs, out: &mut dyn Write) -> Result<Tally, CommandError> {
     let mut timelines = Vec::new();
-    for path in files_of(&options.paths)? {
+    for path in files_of(&args.paths)? {
         let timeline = Timeline::read(&path);
         timelines.push(timeline.map_err(|error| CommandError::Input(error.to_string()))?);
     }
-    let subjects: [(&str, Open); 2] = [("core", open_core), ("store", open_store)];
+    let subjects: [(&str, OpenCase); 2] = [("core", open_core), ("store", open_store)];
     let mut tally = Tally::default();
     for timeline in &timelines {
         let mut line = Vec::new();
@@ -52,7 +52,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Tally, CommandError
     Ok(tally)
 }
 
-fn summary(report: &Report) -> String {
+fn summary(report: &ReplayReport) -> String {
     let skipped = match report.skipped {
         0 => String::new(),
         steps => format!(", {steps} not expressible"),

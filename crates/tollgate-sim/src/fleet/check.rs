@@ -20,14 +20,14 @@ use std::fmt;
 use tollgate::{Algorithm, Origin, Rate};
 use tollgate_policy::{Quota, Sharing};
 
-use super::plan::Plan;
+use super::plan::FleetPlan;
 
 /// A copy that was not synced for so long is stale.
 const COPY_MAX_NS: u64 = 500_000_000;
 
 /// A request that passed.
 #[derive(Clone, Copy, Debug)]
-pub struct Passed {
+pub struct AdmittedRequest {
     /// When, in simulation time.
     pub at: u64,
     /// When, by the clock of the store.
@@ -46,7 +46,7 @@ pub struct Passed {
     pub until: u64,
 }
 
-impl Passed {
+impl AdmittedRequest {
     fn is_degraded(&self) -> bool {
         self.origin == Origin::Degraded
     }
@@ -75,7 +75,7 @@ pub struct History {
     /// All requests, in the order of the answers.
     pub requests: Vec<RequestRecord>,
     /// Admitted requests, in order.
-    pub passed: Vec<Passed>,
+    pub passed: Vec<AdmittedRequest>,
     /// Requests in all.
     pub asked: u64,
     /// For each key, what the store charged and what it was given back.
@@ -114,7 +114,7 @@ impl fmt::Display for Violation {
 }
 
 /// All promises that this history breaks.
-pub fn all(plan: &Plan, sharing: Sharing, history: &History) -> Vec<Violation> {
+pub fn all(plan: &FleetPlan, sharing: Sharing, history: &History) -> Vec<Violation> {
     let quota = Quota::plain(plan.limit.clone());
     let mut violations = Vec::new();
     // Usage of copies is charged afterwards: by nodes that did not crash, and of a window what it holds.
@@ -140,7 +140,7 @@ pub fn all(plan: &Plan, sharing: Sharing, history: &History) -> Vec<Violation> {
 }
 
 /// No request waits for longer than the deadline of the store. A fast clock, or one that is set forward, makes it less.
-pub fn in_time(plan: &Plan, history: &History) -> Option<Violation> {
+pub fn in_time(plan: &FleetPlan, history: &History) -> Option<Violation> {
     let most = plan.network.deadline_ns + plan.network.deadline_ns / 1000;
     (history.slowest > most).then(|| Violation {
         promise: "in time",
@@ -182,7 +182,7 @@ pub fn conservation(sharing: Sharing, history: &History) -> Option<Violation> {
 
 /// In no stretch of time more than the limit and what is stated.
 pub fn stated_bound(
-    plan: &Plan,
+    plan: &FleetPlan,
     quota: &Quota,
     sharing: Sharing,
     history: &History,
@@ -209,13 +209,18 @@ pub fn stated_bound(
                     _ => 0,
                 };
                 let early = rate.earned_in(tollgate::Span::from_nanos(set));
-                leaks_over(of_key.map(Passed::step), rate, burst + above + early, late)
+                leaks_over(
+                    of_key.map(AdmittedRequest::step),
+                    rate,
+                    burst + above + early,
+                    late,
+                )
             }
             Algorithm::FixedWindow { limit, window, .. } => {
                 let mut windows: BTreeMap<u64, u64> = BTreeMap::new();
                 // What the store decided at the end of a window may pass at the beginning of the next.
                 let late = plan.network.deadline_ns;
-                let is_sure = |p: &&Passed| {
+                let is_sure = |p: &&AdmittedRequest| {
                     p.origin != Origin::Fresh || p.at_store % window.as_nanos() >= late
                 };
                 for p in of_key.filter(is_sure) {
@@ -268,8 +273,8 @@ fn leaks_over(
     None
 }
 
-fn most_within<'a>(passed: impl Iterator<Item = &'a Passed>, window: u64) -> u64 {
-    let passed: Vec<&Passed> = passed.collect();
+fn most_within<'a>(passed: impl Iterator<Item = &'a AdmittedRequest>, window: u64) -> u64 {
+    let passed: Vec<&AdmittedRequest> = passed.collect();
     let (mut from, mut sum, mut most) = (0, 0, 0);
     for p in &passed {
         sum += p.cost;
@@ -314,7 +319,7 @@ pub fn places(quota: &Quota, history: &History) -> Option<Violation> {
 }
 
 /// What the fallback of a node admits is at most its share.
-pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Violation> {
+pub fn share(plan: &FleetPlan, quota: &Quota, history: &History) -> Option<Violation> {
     let nodes = u64::from(plan.nodes);
     let (whole, period) = quota.advertised();
     for node in 0..plan.nodes {
@@ -342,7 +347,7 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Violation>
                         .sum();
                     slower.ok().and_then(|rate| {
                         let earned = rate.earned_in(tollgate::Span::from_nanos(set));
-                        leaks_over(alone.map(Passed::step), rate, each, earned + 1)
+                        leaks_over(alone.map(AdmittedRequest::step), rate, each, earned + 1)
                     })
                 }
                 Algorithm::FixedWindow { .. }
@@ -369,7 +374,12 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Violation>
 }
 
 /// What was granted was used or given back.
-pub fn waste(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) -> Option<Violation> {
+pub fn waste(
+    plan: &FleetPlan,
+    quota: &Quota,
+    sharing: Sharing,
+    history: &History,
+) -> Option<Violation> {
     let (whole, _) = quota.advertised();
     // A lost message, or a crash, may cost what it carried or held.
     let block = match sharing {
@@ -410,7 +420,12 @@ pub fn waste(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) ->
 const FAR: u64 = 4;
 
 /// A key far below its limit is never refused, as long as there are no faults.
-pub fn room(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) -> Option<Violation> {
+pub fn room(
+    plan: &FleetPlan,
+    quota: &Quota,
+    sharing: Sharing,
+    history: &History,
+) -> Option<Violation> {
     let (Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. }) =
         *quota.limit.algorithm()
     else {

@@ -75,7 +75,7 @@ impl FakeLimit {
 }
 
 /// The limit and key of a word.
-pub(super) type Place = (Arc<str>, SharedKey);
+pub(super) type StoreKey = (Arc<str>, SharedKey);
 
 /// What was granted for a key since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub struct KeyTotals {
 
 /// The result of a charge, before it is written.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct TentativeCharge {
     verdict: Verdict,
     before: QuotaStatus,
     after: QuotaStatus,
@@ -98,9 +98,9 @@ struct Found {
 
 /// A change, to be undone by a failover.
 #[derive(Debug)]
-struct Change {
+struct WordChange {
     at: u64,
-    place: Place,
+    place: StoreKey,
     before: Option<u64>,
 }
 
@@ -109,9 +109,9 @@ struct Change {
 pub struct FakeStore {
     simulation: Executor,
     clock: NodeClock,
-    words: HashMap<Place, u64>,
-    changes: VecDeque<Change>,
-    logs: HashMap<Place, ReplicatedLog>,
+    words: HashMap<StoreKey, u64>,
+    changes: VecDeque<WordChange>,
+    logs: HashMap<StoreKey, ReplicatedLog>,
     totals: BTreeMap<String, KeyTotals>,
     /// Charges and corrections that it answered.
     pub(super) answered: u64,
@@ -151,13 +151,13 @@ impl FakeStore {
         self.clock.now()
     }
 
-    fn write(&mut self, place: &Place, word: Option<u64>) {
+    fn write(&mut self, place: &StoreKey, word: Option<u64>) {
         let before = match word {
             Some(word) => self.words.insert(place.clone(), word),
             None => self.words.remove(place),
         };
         let at = self.simulation.now();
-        self.changes.push_back(Change {
+        self.changes.push_back(WordChange {
             at,
             place: place.clone(),
             before,
@@ -188,13 +188,19 @@ impl FakeStore {
         }
     }
 
-    fn log(&mut self, place: &Place, log: Log) -> &mut ReplicatedLog {
+    fn log(&mut self, place: &StoreKey, log: Log) -> &mut ReplicatedLog {
         let log = || ReplicatedLog::new(log);
         self.logs.entry(place.clone()).or_insert_with(log)
     }
 
     /// The verdict on a charge, and the status of the key with it and without it.
-    fn peek(&mut self, place: &Place, limit: &FakeLimit, now: Moment, cost: u64) -> Found {
+    fn peek(
+        &mut self,
+        place: &StoreKey,
+        limit: &FakeLimit,
+        now: Moment,
+        cost: u64,
+    ) -> TentativeCharge {
         let word = self.words.get(place).copied();
         of_any!(
             limit,
@@ -202,18 +208,18 @@ impl FakeStore {
                 let step = core.charge(word, now, cost);
                 let before = core.status(word, now);
                 let after = step.write.map_or(before, |after| core.status(Some(after), now));
-                Found { verdict: step.verdict, before, after }
+                TentativeCharge { verdict: step.verdict, before, after }
             },
             log => {
                 let log = self.log(place, *log);
                 let (verdict, after) = log.peek(now, cost);
-                Found { verdict, before: log.status(now), after }
+                TentativeCharge { verdict, before: log.status(now), after }
             }
         )
     }
 
     /// Writes a charge.
-    fn take(&mut self, place: &Place, limit: &FakeLimit, now: Moment, cost: u64) {
+    fn take(&mut self, place: &StoreKey, limit: &FakeLimit, now: Moment, cost: u64) {
         let (simulation, word) = (self.simulation.now(), self.words.get(place).copied());
         let written = of_any!(
             limit,
@@ -228,13 +234,13 @@ impl FakeStore {
         }
     }
 
-    /// Takes what was used already, and returns what did not fit.
-    fn force(&mut self, place: &Place, limit: &FakeLimit, now: Moment, cost: u64) -> u64 {
+    /// Adds usage that already happened, and returns what did not fit.
+    fn add_usage(&mut self, place: &StoreKey, limit: &FakeLimit, now: Moment, cost: u64) -> u64 {
         let (simulation, word) = (self.simulation.now(), self.words.get(place).copied());
         let (written, unpaid) = of_any!(
             limit,
             core => core.charge_saturating(word, now, cost),
-            log => (None, self.log(place, *log).force(simulation, now, cost))
+            log => (None, self.log(place, *log).add_usage(simulation, now, cost))
         );
         if written.is_some() {
             self.write(place, written);
@@ -245,7 +251,7 @@ impl FakeStore {
     /// Gives back what was charged at `issued`.
     fn refund(
         &mut self,
-        place: &Place,
+        place: &StoreKey,
         limit: &FakeLimit,
         now: Moment,
         (cost, issued): (u64, Moment),
@@ -278,7 +284,7 @@ impl FakeStore {
             let place = (Arc::clone(id), charge.key.clone());
             let mut unpaid = 0;
             if charge.owed > 0 && request.take {
-                unpaid = self.force(&place, limit, now, charge.owed);
+                unpaid = self.add_usage(&place, limit, now, charge.owed);
                 let totals = self.totals.entry(text(&charge.key)).or_default();
                 totals.owed += charge.owed - unpaid.min(charge.owed);
             }
@@ -337,7 +343,7 @@ impl FakeStore {
         match settle.used.checked_sub(settle.taken) {
             Some(0) => Some(0),
             Some(more) => {
-                let unpaid = self.force(&place, limit, now, more);
+                let unpaid = self.add_usage(&place, limit, now, more);
                 let totals = self.totals.entry(text(&settle.key)).or_default();
                 totals.charged += more.saturating_sub(unpaid);
                 Some(unpaid)

@@ -31,7 +31,7 @@ use super::Simulation;
 use super::check::{self, Violation};
 use super::executor::lock;
 use super::network::{Mutant, NetworkFaults};
-use super::plan::{FaultPlan, Plan};
+use super::plan::{FaultPlan, FleetPlan};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -232,9 +232,9 @@ impl Series {
         })
     }
 
-    fn plan(&self, point: &Point, limit: Limit) -> Plan {
+    fn plan(&self, point: &Point, limit: Limit) -> FleetPlan {
         let nodes = u64::from(point.nodes);
-        Plan {
+        FleetPlan {
             seed: self.seed,
             limit: limit.with_max_keys(64),
             nodes: point.nodes,

@@ -24,11 +24,11 @@ use tollgate_policy::{
     PolicyGate, PriorState, Quota, Settlement, Sharing, Source, Subject, decide,
 };
 
-use self::check::{History, Passed, RequestRecord, Violation};
+use self::check::{AdmittedRequest, History, RequestRecord, Violation};
 use self::executor::{Executor, NodeClock, lock};
 use self::fake_store::FakeStore;
 use self::network::{Network, NodeLink};
-use self::plan::Plan;
+use self::plan::FleetPlan;
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
@@ -45,7 +45,7 @@ const AFTER: u64 = 2 * SECOND;
 type Gate = PolicyGate<NodeClock>;
 
 /// A node of the fleet.
-struct Node {
+struct SimulatedNode {
     number: u32,
     clock: NodeClock,
     gate: Mutex<Arc<Gate>>,
@@ -54,12 +54,12 @@ struct Node {
 }
 
 struct Simulation {
-    plan: Plan,
+    plan: FleetPlan,
     sharing: Sharing,
     executor: Executor,
     network: Arc<Network>,
     store_clock: NodeClock,
-    nodes: Vec<Node>,
+    nodes: Vec<SimulatedNode>,
     history: Mutex<History>,
     rng: Mutex<Rng>,
     is_over: AtomicBool,
@@ -67,7 +67,7 @@ struct Simulation {
 
 /// The result of a seed.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct FleetReport {
     /// The events of the run.
     pub history: History,
     /// Broken promises.
@@ -78,7 +78,7 @@ pub struct Report {
 ///
 /// # Errors
 /// A limit that cannot be shared in this way.
-pub fn run(plan: &Plan, sharing: Sharing) -> Result<Report, PolicyError> {
+pub fn run(plan: &FleetPlan, sharing: Sharing) -> Result<FleetReport, PolicyError> {
     let simulation = Simulation::new(plan.clone(), sharing)?;
     simulation.spawn_nodes();
     simulation
@@ -99,14 +99,14 @@ pub fn run(plan: &Plan, sharing: Sharing) -> Result<Report, PolicyError> {
     }
     drop(store);
     let violations = check::all(plan, sharing, &history);
-    Ok(Report {
+    Ok(FleetReport {
         history,
         violations,
     })
 }
 
 impl Simulation {
-    fn new(plan: Plan, sharing: Sharing) -> Result<Arc<Simulation>, PolicyError> {
+    fn new(plan: FleetPlan, sharing: Sharing) -> Result<Arc<Simulation>, PolicyError> {
         let executor = Executor::default();
         let mut rng = Rng::new(plan.seed ^ 0x0066_6c65_6574);
         let mut clock = |ahead_max: u64| {
@@ -131,7 +131,7 @@ impl Simulation {
         });
         let mut nodes = Vec::new();
         for (number, clock) in (0..plan.nodes).zip(clocks) {
-            nodes.push(Node {
+            nodes.push(SimulatedNode {
                 number,
                 gate: Mutex::new(Arc::new(gate(&plan, sharing, &clock, &network)?)),
                 clock,
@@ -160,12 +160,12 @@ impl Simulation {
         }
     }
 
-    fn node(&self, number: u32) -> Option<&Node> {
+    fn node(&self, number: u32) -> Option<&SimulatedNode> {
         self.nodes.get(number as usize)
     }
 }
 
-fn policy(plan: &Plan, sharing: Sharing) -> Policy {
+fn policy(plan: &FleetPlan, sharing: Sharing) -> Policy {
     let mut rule = LimitRule::new("limit", Quota::plain(plan.limit.clone()));
     rule.key = vec![KeyPart::new(Source::Header("x-key".into()))];
     rule.sharing = sharing;
@@ -177,7 +177,7 @@ fn policy(plan: &Plan, sharing: Sharing) -> Policy {
 
 /// A node that has just started.
 fn gate(
-    plan: &Plan,
+    plan: &FleetPlan,
     sharing: Sharing,
     clock: &NodeClock,
     network: &Arc<Network>,
@@ -259,7 +259,7 @@ async fn request(simulation: Arc<Simulation>, number: u32, key: u64, cost: u64) 
     let at = simulation.executor.now();
     let place = {
         let mut history = lock(&simulation.history);
-        history.passed.push(Passed {
+        history.passed.push(AdmittedRequest {
             at,
             at_store: simulation.store_clock.now().as_nanos(),
             node: number,
@@ -417,7 +417,7 @@ async fn check_liveness(simulation: Arc<Simulation>) {
                 let answer = ask(&gate, key, 1).await;
                 let at = simulation.executor.now();
                 if answer.is_admitted() {
-                    lock(&simulation.history).passed.push(Passed {
+                    lock(&simulation.history).passed.push(AdmittedRequest {
                         at,
                         at_store: simulation.store_clock.now().as_nanos(),
                         node: node.number,

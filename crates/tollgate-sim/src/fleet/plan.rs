@@ -17,7 +17,7 @@ const KEYS_MAX: usize = 16;
 
 /// Everything that a simulation follows from, except the random decisions during the run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct FleetPlan {
     /// The seed that all of it came from.
     pub seed: u64,
     /// How much.
@@ -69,12 +69,12 @@ pub struct FaultPlan {
     pub node_steps: Vec<(u64, u32, u64)>,
 }
 
-impl Plan {
+impl FleetPlan {
     /// The plan of this seed.
     ///
     /// # Panics
     /// Never: every drawn limit is valid.
-    pub fn from_seed(seed: u64) -> Plan {
+    pub fn from_seed(seed: u64) -> FleetPlan {
         let mut rng = Rng::new(seed);
         let nodes = rng.between(1, 8) as u32;
         let units = rng.magnitude(20_000).max(2);
@@ -88,7 +88,7 @@ impl Plan {
         let lost = rng.pick(&[0, 0, 0, 10, 100, 1_000]);
         let twice = rng.pick(&[0, 0, 0, 50]);
         let slow = rng.pick(&[MS / 10, MS, 3 * MS, 12 * MS]);
-        Plan {
+        FleetPlan {
             seed,
             // A node keeps room for the logs of all its keys, so there are few.
             limit: Limit::new(algorithm)

@@ -34,32 +34,32 @@ pub(super) struct ReplicatedLog {
     now: Cells,
     before: Cells,
     /// The changes since `before`, with their simulation time.
-    changes: VecDeque<(u64, Change)>,
+    changes: VecDeque<(u64, LogChange)>,
 }
 
 type Cells = Vec<Cell<u64>>;
 
 /// A change that can be made again.
 #[derive(Clone, Copy, Debug)]
-enum Change {
+enum LogChange {
     Charge { now: Moment, cost: u64 },
-    Force { now: Moment, cost: u64 },
+    AddUsage { now: Moment, cost: u64 },
     Refund { issued: Moment, cost: u64 },
 }
 
-impl Change {
+impl LogChange {
     fn make(self, log: &Log, cells: &Cells) {
         let Some(ring) = Ring::over(cells) else {
             return;
         };
         match self {
-            Change::Charge { now, cost } => {
+            LogChange::Charge { now, cost } => {
                 let _ = log.charge(ring, now, cost, true);
             }
-            Change::Force { now, cost } => {
+            LogChange::AddUsage { now, cost } => {
                 log.charge_saturating(ring, now, cost);
             }
-            Change::Refund { issued, cost } => log.refund(ring, cost, issued),
+            LogChange::Refund { issued, cost } => log.refund(ring, cost, issued),
         }
     }
 }
@@ -98,23 +98,23 @@ impl ReplicatedLog {
     pub(super) fn charge(&mut self, simulation: u64, now: Moment, cost: u64) {
         let is_back = self.ring().and_then(Ring::newest) > Some(now);
         if is_back || self.peek(now, cost).0.is_admitted() {
-            self.change(simulation, Change::Charge { now, cost });
+            self.change(simulation, LogChange::Charge { now, cost });
         }
     }
 
-    /// Takes what was used already, and returns what did not fit.
-    pub(super) fn force(&mut self, simulation: u64, now: Moment, cost: u64) -> u64 {
+    /// Adds usage that already happened, and returns what did not fit.
+    pub(super) fn add_usage(&mut self, simulation: u64, now: Moment, cost: u64) -> u64 {
         let room = self.status(now).remaining;
-        self.change(simulation, Change::Force { now, cost });
+        self.change(simulation, LogChange::AddUsage { now, cost });
         cost.saturating_sub(room)
     }
 
     /// Gives back what was charged at `issued`.
     pub(super) fn refund(&mut self, simulation: u64, issued: Moment, cost: u64) {
-        self.change(simulation, Change::Refund { issued, cost });
+        self.change(simulation, LogChange::Refund { issued, cost });
     }
 
-    fn change(&mut self, simulation: u64, change: Change) {
+    fn change(&mut self, simulation: u64, change: LogChange) {
         change.make(&self.log, &self.now);
         self.changes.push_back((simulation, change));
         while let Some((at, change)) = self.changes.front().copied()
@@ -174,8 +174,8 @@ mod tests {
     fn what_does_not_fit_is_returned() {
         let mut totals = totals();
         let now = Moment::from_nanos(SECOND);
-        assert_eq!(totals.force(SECOND, now, 7), 0);
-        assert_eq!(totals.force(SECOND, now, 7), 4);
+        assert_eq!(totals.add_usage(SECOND, now, 7), 0);
+        assert_eq!(totals.add_usage(SECOND, now, 7), 4);
         assert!(!totals.peek(now, 1).0.is_admitted());
     }
 }

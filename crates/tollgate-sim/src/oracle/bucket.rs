@@ -18,7 +18,7 @@
 //! # When the clock steps back
 //!
 //! The line is followed backwards, below zero if need be: what was earned between the two readings
-//! is taken away again, so nothing is earned twice. A level more than [`HEAL_NS`] of income below
+//! is taken away again, so nothing is earned twice. A level more than [`REPAIR_NS`] of income below
 //! zero would lock the client out until the clock has caught up, so the bucket restarts empty
 //! instead. That is the only thing a refused request writes.
 //!
@@ -31,14 +31,14 @@
 //! # Another capacity or rate
 //!
 //! Tokens missing from full stay missing. A full bucket is as good as one never used and is forgotten
-//! then; one more than [`HEAL_NS`] of income below zero, by the clock or by a lowered capacity, restarts
+//! then; one more than [`REPAIR_NS`] of income below zero, by the clock or by a lowered capacity, restarts
 //! empty at that moment.
 
-use super::{Answer, PASS, Verdict, at_least_one, ceil_div, to_u64};
-use crate::model::{Change, KeyModel};
+use super::{OracleDecision, OracleVerdict, PASS, at_least_one, ceil_div, to_u64};
+use crate::model::{KeyModel, ModelChange};
 
 /// How far back the clock may step before the state is taken to be from another clock.
-pub const HEAL_NS: u64 = 1_000_000_000;
+pub const REPAIR_NS: u64 = 1_000_000_000;
 
 /// How much a full bucket holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Size {
 
 /// A token bucket or a GCRA meter for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket {
+pub struct OracleBucket {
     size: Size,
     /// Units in a full bucket.
     full: i128,
@@ -80,7 +80,7 @@ pub struct Bucket {
     stored: Option<(u64, i128)>,
 }
 
-impl Bucket {
+impl OracleBucket {
     /// A full bucket of `cap` tokens that earns `n` every `p_ns`.
     pub fn token_bucket(cap: u64, n: u64, p_ns: u64) -> Self {
         Self::new(n, p_ns, Size::Tokens(cap))
@@ -119,7 +119,7 @@ impl Bucket {
     }
 
     fn is_gross(&self, t: u64) -> bool {
-        self.stored_at(t) < -(i128::from(HEAL_NS).saturating_mul(self.per_ns))
+        self.stored_at(t) < -(i128::from(REPAIR_NS).saturating_mul(self.per_ns))
     }
 
     /// The level that decides at `t`: a state from far in the future counts as empty.
@@ -132,7 +132,7 @@ impl Bucket {
     }
 
     /// Restarts empty at `t` if the clock stepped back too far to wait for.
-    pub(super) fn heal(&mut self, t: u64) {
+    pub(super) fn repair(&mut self, t: u64) {
         if self.is_gross(t) {
             self.stored = Some((t, 0));
         }
@@ -158,7 +158,7 @@ impl Bucket {
         to_u64(ceil_div(self.full - self.at(t), self.per_ns))
     }
 
-    pub(super) fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+    pub(super) fn answer(&self, t: u64, verdict: OracleVerdict) -> OracleDecision {
         let level = self.at(t);
         let shown = level.max(0);
         let remaining = shown / self.per_token;
@@ -168,7 +168,7 @@ impl Bucket {
         } else {
             self.wait(level, one_more)
         };
-        Answer {
+        OracleDecision {
             verdict,
             remaining: to_u64(remaining),
             // Debt from a clock behind the state is not part of what the bucket owes: once the
@@ -179,15 +179,15 @@ impl Bucket {
     }
 
     /// The verdict on `cost` at `t`, without taking it.
-    pub(super) fn judge(&self, t: u64, cost: u64) -> Verdict {
+    pub(super) fn judge(&self, t: u64, cost: u64) -> OracleVerdict {
         let need = self.units(cost);
         let level = self.at(t);
         if need > self.full {
-            Verdict::Never
+            OracleVerdict::Never
         } else if cost == 0 || level >= need {
             PASS
         } else {
-            Verdict::Refuse {
+            OracleVerdict::Refuse {
                 retry_after: to_u64(self.wait(level, need)),
             }
         }
@@ -201,11 +201,11 @@ impl Bucket {
     }
 
     /// Writes what `verdict` on `cost` at `t` writes, and reports what is left.
-    pub(super) fn settle(&mut self, t: u64, cost: u64, verdict: Verdict) -> Answer {
+    pub(super) fn settle(&mut self, t: u64, cost: u64, verdict: OracleVerdict) -> OracleDecision {
         match verdict {
-            Verdict::Pass { .. } => self.take(t, cost),
-            Verdict::Refuse { .. } => self.heal(t),
-            Verdict::Never => {}
+            OracleVerdict::Pass { .. } => self.take(t, cost),
+            OracleVerdict::Refuse { .. } => self.repair(t),
+            OracleVerdict::Never => {}
         }
         self.answer(t, verdict)
     }
@@ -215,12 +215,12 @@ impl Bucket {
     fn resize(&mut self, t: u64, size: Size) {
         let full = size.full(self.per_ns, self.per_token);
         self.forget_if_full(t);
-        self.heal(t);
+        self.repair(t);
         if let Some((_, level)) = &mut self.stored {
             *level += full - self.full;
         }
         (self.size, self.full) = (size, full);
-        self.heal(t);
+        self.repair(t);
     }
 
     fn forget_if_full(&mut self, t: u64) {
@@ -256,16 +256,16 @@ impl Bucket {
     }
 }
 
-impl KeyModel for Bucket {
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+impl KeyModel for OracleBucket {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         self.settle(t, cost, self.judge(t, cost))
     }
 
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         match (change, self.size) {
-            (Change::Refund { cost, issued }, _) => self.refund(t, cost, issued),
-            (Change::SetCap { cap }, Size::Tokens(_)) => self.resize(t, Size::Tokens(cap)),
-            (Change::SetRate { n, p_ns }, _) => self.set_rate(t, n, p_ns),
+            (ModelChange::Refund { cost, issued }, _) => self.refund(t, cost, issued),
+            (ModelChange::SetCap { cap }, Size::Tokens(_)) => self.resize(t, Size::Tokens(cap)),
+            (ModelChange::SetRate { n, p_ns }, _) => self.set_rate(t, n, p_ns),
             _ => return Err(change.unsupported()),
         }
         Ok(self.answer(t, PASS))
@@ -285,45 +285,45 @@ fn lowest_terms(n: i128, p: i128) -> (i128, i128) {
 /// There is no refund: giving a slot back would schedule a later arrival on top of one that is
 /// already promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeakyQueue {
+pub struct OracleLeakyQueue {
     /// Longest wait that a request may get.
     max_wait: Option<u64>,
     /// The room left in the queue.
-    room: Bucket,
+    room: OracleBucket,
 }
 
-impl LeakyQueue {
+impl OracleLeakyQueue {
     /// An empty queue that drains `n` units every `p_ns`.
     pub fn new(queue: u64, n: u64, p_ns: u64, max_wait: Option<u64>) -> Self {
         Self {
             max_wait,
-            room: Bucket::token_bucket(queue, n, p_ns),
+            room: OracleBucket::token_bucket(queue, n, p_ns),
         }
     }
 }
 
-impl KeyModel for LeakyQueue {
+impl KeyModel for OracleLeakyQueue {
     /// Joins the queue at `t` with `cost` units of work.
     ///
     /// A full queue refuses first: its wait is the time until there is room, even where the longest
     /// wait would then still refuse.
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         let mut verdict = self.room.judge(t, cost);
         if verdict == PASS && cost > 0 {
             let delay = self.room.missing_time(t);
             verdict = match self.max_wait {
-                Some(longest) if delay > longest => Verdict::Refuse {
+                Some(longest) if delay > longest => OracleVerdict::Refuse {
                     retry_after: delay - longest,
                 },
-                _ => Verdict::Pass { delay },
+                _ => OracleVerdict::Pass { delay },
             };
         }
         self.room.settle(t, cost, verdict)
     }
 
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         match change {
-            Change::Refund { .. } => Err(change.unsupported()),
+            ModelChange::Refund { .. } => Err(change.unsupported()),
             _ => self.room.change(t, change),
         }
     }
@@ -346,39 +346,42 @@ mod tests {
             (5, 10, 4),
         ] {
             let step = 2 * p / n + 3;
-            promises::hold(Bucket::token_bucket(9, n, p), seed, (step, step, 11));
+            promises::hold(OracleBucket::token_bucket(9, n, p), seed, (step, step, 11));
         }
     }
 
     #[test]
     fn waits_of_a_meter_are_minimal_when_its_capacity_is_no_whole_number() {
         for (seed, tau) in [(1, 0), (2, 333), (3, 1_999), (4, 5_001)] {
-            promises::hold(Bucket::gcra(7, 3_000, tau), seed, (700, 300, 13));
+            promises::hold(OracleBucket::gcra(7, 3_000, tau), seed, (700, 300, 13));
         }
     }
 
     #[test]
     fn waits_of_a_queue_without_a_longest_wait_are_minimal() {
-        promises::hold(LeakyQueue::new(6, 3, 1_000, None), 8, (500, 200, 7));
+        promises::hold(OracleLeakyQueue::new(6, 3, 1_000, None), 8, (500, 200, 7));
     }
 
     #[test]
     fn a_longest_wait_refuses_until_the_work_ahead_is_short_enough() {
-        let mut queue = LeakyQueue::new(100, 3, 1_000, Some(500));
+        let mut queue = OracleLeakyQueue::new(100, 3, 1_000, Some(500));
         for _ in 0..2 {
             assert!(queue.check(0, 1).passed());
         }
         // Two units ahead take 666.67 ns, reported as 667.
         let answer = queue.check(0, 1);
-        assert_eq!(answer.verdict, Verdict::Refuse { retry_after: 167 });
+        assert_eq!(answer.verdict, OracleVerdict::Refuse { retry_after: 167 });
         assert!(!queue.peek(166, 1).passed());
-        assert_eq!(queue.peek(167, 1).verdict, Verdict::Pass { delay: 500 });
+        assert_eq!(
+            queue.peek(167, 1).verdict,
+            OracleVerdict::Pass { delay: 500 }
+        );
     }
 
     #[test]
     fn no_interval_admits_more_than_the_burst_and_its_income() {
         let mut rng = crate::rng::Rng::new(77);
-        let mut bucket = Bucket::token_bucket(5, 3, 1_000);
+        let mut bucket = OracleBucket::token_bucket(5, 3, 1_000);
         let (mut t, mut taken) = (0u64, Vec::new());
         for _ in 0..2_000 {
             t += rng.below(400);
@@ -398,37 +401,37 @@ mod tests {
 
     #[test]
     fn a_bucket_from_far_in_the_future_restarts_empty_even_when_it_refuses() {
-        let mut bucket = Bucket::token_bucket(10, 10, SECOND);
+        let mut bucket = OracleBucket::token_bucket(10, 10, SECOND);
         assert!(bucket.check(100 * SECOND, 10).passed());
         let edge = 99 * SECOND;
         assert_eq!(
             bucket.peek(edge, 1).verdict,
-            Verdict::Refuse {
+            OracleVerdict::Refuse {
                 retry_after: SECOND + SECOND / 10
             }
         );
-        let healed = Verdict::Refuse {
+        let repaired = OracleVerdict::Refuse {
             retry_after: SECOND / 10,
         };
-        assert_eq!(bucket.peek(edge - 1, 1).verdict, healed);
+        assert_eq!(bucket.peek(edge - 1, 1).verdict, repaired);
         assert_eq!(
             bucket.stored,
             Some((100 * SECOND, 0)),
-            "a peek does not heal"
+            "a peek does not repair"
         );
         assert!(bucket.check(edge - 1, 0).passed());
         assert_eq!(
             bucket.stored,
             Some((100 * SECOND, 0)),
-            "a query does not heal"
+            "a query does not repair"
         );
-        assert_eq!(bucket.check(edge - 1, 1).verdict, healed);
+        assert_eq!(bucket.check(edge - 1, 1).verdict, repaired);
         assert_eq!(bucket.stored, Some((edge - 1, 0)));
     }
 
     #[test]
     fn a_refund_holds_back_what_was_earned_meanwhile() {
-        let mut bucket = Bucket::token_bucket(10, 1, SECOND);
+        let mut bucket = OracleBucket::token_bucket(10, 1, SECOND);
         bucket.check(0, 5);
         bucket.check(3 * SECOND, 1);
         let mut refunded = |cost, issued| {
@@ -442,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_new_rate_does_not_move_what_remains() {
-        let mut bucket = Bucket::token_bucket(10, 7, 3_000);
+        let mut bucket = OracleBucket::token_bucket(10, 7, 3_000);
         bucket.check(0, 6);
         let before = bucket.peek(500, 0).remaining;
         bucket.set_rate(500, 13, 1_000);
@@ -451,12 +454,15 @@ mod tests {
 
     #[test]
     fn the_largest_cost_is_never_and_the_largest_time_is_a_time() {
-        let mut bucket = Bucket::token_bucket(5, 7, 3 * SECOND);
-        assert_eq!(bucket.check(u64::MAX, u64::MAX).verdict, Verdict::Never);
+        let mut bucket = OracleBucket::token_bucket(5, 7, 3 * SECOND);
+        assert_eq!(
+            bucket.check(u64::MAX, u64::MAX).verdict,
+            OracleVerdict::Never
+        );
         assert!(bucket.check(u64::MAX, 5).passed());
         assert_eq!(
             bucket.check(0, 1).verdict,
-            Verdict::Refuse {
+            OracleVerdict::Refuse {
                 retry_after: 428_571_429
             }
         );

@@ -1,4 +1,4 @@
-//! Concurrency: at most so many leases at once, each with an expiry.
+//! OracleConcurrency: at most so many leases at once, each with an expiry.
 //!
 //! # Theory
 //!
@@ -12,23 +12,23 @@
 //!
 //! # What it does not know
 //!
-//! Whether a holder stops when its lease is lost, and (on purpose) any heal: the expiry itself bounds
+//! Whether a holder stops when its lease is lost, and (on purpose) any repair: the expiry itself bounds
 //! how long a wrong clock can hold a place. Limits above 255, whose epochs are longer.
 
-use super::{Answer, PASS, Verdict, to_u64};
+use super::{OracleDecision, OracleVerdict, PASS, to_u64};
 use crate::model::{PermitModel, PermitOp};
 use std::collections::BTreeMap;
 
 /// At most `limit` live leases, each for at least a lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Concurrency {
+pub struct OracleConcurrency {
     limit: u64,
     epoch: i128,
     /// Expiry of each lease, by its id.
     leases: BTreeMap<String, i128>,
 }
 
-impl Concurrency {
+impl OracleConcurrency {
     /// No leases yet.
     pub fn new(limit: u64, ttl_ns: u64) -> Self {
         Self {
@@ -70,9 +70,9 @@ impl Concurrency {
             .map(|expiry| to_u64(expiry - i128::from(t)))
     }
 
-    fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+    fn answer(&self, t: u64, verdict: OracleVerdict) -> OracleDecision {
         let last = self.leases.values().max();
-        Answer {
+        OracleDecision {
             verdict,
             remaining: to_u64(i128::from(self.limit) - self.live()),
             reset_after: last.map_or(0, |expiry| to_u64(expiry - i128::from(t))),
@@ -81,8 +81,8 @@ impl Concurrency {
     }
 }
 
-impl PermitModel for Concurrency {
-    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<Answer, String> {
+impl PermitModel for OracleConcurrency {
+    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<OracleDecision, String> {
         if let PermitOp::SetLimit(limit) = op {
             self.limit = limit;
             let mut copy = self.clone();
@@ -97,12 +97,12 @@ impl PermitModel for Concurrency {
         let verdict = match op {
             PermitOp::Acquire if is_held || self.live() < i128::from(self.limit) => PASS,
             PermitOp::Acquire => match self.next_free(t) {
-                Some(retry_after) => Verdict::Refuse { retry_after },
-                None => Verdict::Never,
+                Some(retry_after) => OracleVerdict::Refuse { retry_after },
+                None => OracleVerdict::Never,
             },
             _ if is_held => PASS,
             // Waiting does not bring a lost lease back.
-            _ => Verdict::Refuse { retry_after: 0 },
+            _ => OracleVerdict::Refuse { retry_after: 0 },
         };
         if verdict == PASS {
             match op {
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    fn apply(permits: &mut Concurrency, t: u64, op: PermitOp, id: &str) -> Answer {
+    fn apply(permits: &mut OracleConcurrency, t: u64, op: PermitOp, id: &str) -> OracleDecision {
         permits.apply(t, op, id).unwrap()
     }
 
     #[test]
     fn no_more_leases_live_than_the_limit_and_refusals_report_the_first_free_moment() {
         let mut rng = Rng::new(3);
-        let mut permits = Concurrency::new(3, 100);
+        let mut permits = OracleConcurrency::new(3, 100);
         let mut t = 0;
         for _ in 0..3_000 {
             t += rng.below(20);
@@ -138,7 +138,7 @@ mod tests {
             };
             let answer = apply(&mut permits, t, op, &id);
             assert!(permits.leases.len() <= 3);
-            if let Verdict::Refuse {
+            if let OracleVerdict::Refuse {
                 retry_after: wait @ 1..,
             } = answer.verdict
             {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_limit_lowered_below_the_live_leases_waits_for_as_many_as_it_takes() {
-        let mut permits = Concurrency::new(4, 100);
+        let mut permits = OracleConcurrency::new(4, 100);
         // They expire at 120, 140, 160 and 180.
         for t in [0, 20, 40, 60] {
             apply(&mut permits, t, PermitOp::Acquire, &t.to_string());
@@ -162,13 +162,13 @@ mod tests {
         );
         assert_eq!(
             apply(&mut permits, 70, PermitOp::Acquire, "x").verdict,
-            Verdict::Refuse { retry_after: 90 }
+            OracleVerdict::Refuse { retry_after: 90 }
         );
     }
 
     #[test]
     fn a_renewal_at_an_earlier_time_does_not_shorten_the_lease() {
-        let mut permits = Concurrency::new(1, 100);
+        let mut permits = OracleConcurrency::new(1, 100);
         apply(&mut permits, 50, PermitOp::Acquire, "x");
         assert_eq!(
             apply(&mut permits, 20, PermitOp::Renew, "x").reset_after,
@@ -179,8 +179,14 @@ mod tests {
     #[test]
     fn a_limit_of_zero_never_grants() {
         assert_eq!(
-            apply(&mut Concurrency::new(0, 100), 0, PermitOp::Acquire, "x").verdict,
-            Verdict::Never
+            apply(
+                &mut OracleConcurrency::new(0, 100),
+                0,
+                PermitOp::Acquire,
+                "x"
+            )
+            .verdict,
+            OracleVerdict::Never
         );
     }
 }

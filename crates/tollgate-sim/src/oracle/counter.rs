@@ -28,11 +28,11 @@
 //!
 //! # When the clock steps back
 //!
-//! One sub-window back, time stands still at the start of the stored one. Further back, all counters
+//! One sub-window back, time stops at the start of the stored one. Further back, all counters
 //! are moved so that the stored sub-window is the current one.
 
-use super::{Answer, PASS, Verdict, at_least_one, ceil_div, to_u64};
-use crate::model::{Change, KeyModel};
+use super::{OracleDecision, OracleVerdict, PASS, at_least_one, ceil_div, to_u64};
+use crate::model::{KeyModel, ModelChange};
 use std::collections::BTreeMap;
 
 /// The counter of one sub-window.
@@ -78,7 +78,7 @@ impl Estimate {
 
 /// A sliding window estimated from the counters of its sub-windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlidingCounter {
+pub struct OracleSlidingCounter {
     limit: u64,
     /// Length of a sub-window in `m`-ths of a nanosecond, which is `W` in nanoseconds.
     window: i128,
@@ -91,7 +91,7 @@ pub struct SlidingCounter {
     cells: BTreeMap<i128, Cell>,
 }
 
-impl SlidingCounter {
+impl OracleSlidingCounter {
     /// A counter of `sub` sub-windows that has seen nothing; the oldest is interpolated or, if
     /// `strict`, counts in full. With one sub-window and not `strict` it is the two-counter estimate.
     pub fn new(limit: u64, window_ns: u64, sub: u64, strict: bool) -> Self {
@@ -119,7 +119,7 @@ impl SlidingCounter {
     /// sub-window stays: which of its admissions set the edges is not known.
     fn refund(&mut self, t: u64, cost: u64, issued: u64) {
         let charged = self.index(issued);
-        self.heal(t);
+        self.repair(t);
         let (index, _) = self.place(t);
         let still_counts = (index - self.sub..=index).contains(&charged);
         if let Some(cell) = self.cells.get_mut(&charged)
@@ -141,7 +141,7 @@ impl SlidingCounter {
     /// Changes the limit; what was counted stays counted.
     fn set_limit(&mut self, t: u64, limit: u64) {
         self.limit = limit;
-        self.heal(t);
+        self.repair(t);
         let (index, _) = self.place(t);
         self.stand_at(index);
         if self.cells.values().all(|cell| cell.count == 0) {
@@ -163,7 +163,7 @@ impl SlidingCounter {
         self.newest.is_some_and(|newest| newest > self.index(t) + 1)
     }
 
-    fn heal(&mut self, t: u64) {
+    fn repair(&mut self, t: u64) {
         if let Some(newest) = self.newest
             && self.is_gross(t)
         {
@@ -177,11 +177,11 @@ impl SlidingCounter {
         }
     }
 
-    /// An answer that changes nothing: a state from far in the future is healed on a copy.
-    fn look(&self, t: u64, verdict: Verdict) -> Answer {
+    /// An answer that changes nothing: a state from far in the future is repaired on a copy.
+    fn look(&self, t: u64, verdict: OracleVerdict) -> OracleDecision {
         if self.is_gross(t) {
             let mut copy = self.clone();
-            copy.heal(t);
+            copy.repair(t);
             copy.answer(t, verdict)
         } else {
             self.answer(t, verdict)
@@ -288,7 +288,7 @@ impl SlidingCounter {
         u64::MAX
     }
 
-    fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+    fn answer(&self, t: u64, verdict: OracleVerdict) -> OracleDecision {
         let (index, offset) = self.place(t);
         let limit = i128::from(self.limit);
         let remaining = self.estimate(index, offset).room(limit);
@@ -298,7 +298,7 @@ impl SlidingCounter {
             .rev()
             .find(|(_, cell)| cell.count > 0)
             .map(|(&at, _)| at);
-        Answer {
+        OracleDecision {
             verdict,
             remaining: to_u64(remaining),
             reset_after: last_used.map_or(0, |at| {
@@ -313,18 +313,22 @@ impl SlidingCounter {
     }
 }
 
-impl KeyModel for SlidingCounter {
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+impl KeyModel for OracleSlidingCounter {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         if cost == 0 || cost > self.limit {
-            let verdict = if cost == 0 { PASS } else { Verdict::Never };
+            let verdict = if cost == 0 {
+                PASS
+            } else {
+                OracleVerdict::Never
+            };
             return self.look(t, verdict);
         }
-        self.heal(t);
+        self.repair(t);
         let (index, offset) = self.place(t);
         let (cost_wide, limit) = (i128::from(cost), i128::from(self.limit));
         if !self.estimate(index, offset).has_room_for(cost_wide, limit) {
             let retry_after = self.wait_for(t, cost_wide);
-            return self.answer(t, Verdict::Refuse { retry_after });
+            return self.answer(t, OracleVerdict::Refuse { retry_after });
         }
         let part = match self.fade {
             Fade::Span(parts) => offset * parts / self.window,
@@ -345,11 +349,11 @@ impl KeyModel for SlidingCounter {
         self.answer(t, PASS)
     }
 
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         match change {
-            Change::Refund { cost, issued } => self.refund(t, cost, issued),
-            Change::SetCap { cap } => self.set_limit(t, cap),
-            Change::SetRate { .. } => return Err(change.unsupported()),
+            ModelChange::Refund { cost, issued } => self.refund(t, cost, issued),
+            ModelChange::SetCap { cap } => self.set_limit(t, cap),
+            ModelChange::SetRate { .. } => return Err(change.unsupported()),
         }
         Ok(self.answer(t, PASS))
     }
@@ -366,7 +370,7 @@ mod tests {
         for (seed, sub) in [(1, 1), (2, 2), (3, 4), (4, 7), (5, 3)] {
             for strict in [false, true] {
                 promises::hold(
-                    SlidingCounter::new(10, 1_000, sub, strict),
+                    OracleSlidingCounter::new(10, 1_000, sub, strict),
                     seed,
                     (400, 1_000 / sub, 11),
                 );
@@ -378,7 +382,7 @@ mod tests {
     fn waits_of_a_span_counter_are_minimal() {
         for (seed, sub, span) in [(1, 1, 64), (2, 2, 16), (3, 3, 8), (4, 4, 5)] {
             promises::hold(
-                SlidingCounter::with_span(10, 1_200, sub, span),
+                OracleSlidingCounter::with_span(10, 1_200, sub, span),
                 seed,
                 (400, 1_200 / sub, 11),
             );
@@ -388,7 +392,7 @@ mod tests {
     #[test]
     fn the_strict_counter_never_passes_the_limit_in_any_window() {
         let mut rng = Rng::new(5);
-        let mut counter = SlidingCounter::new(10, 1_000, 4, true);
+        let mut counter = OracleSlidingCounter::new(10, 1_000, 4, true);
         let (mut t, mut taken) = (0u64, Vec::new());
         for _ in 0..3_000 {
             t += rng.below(200);
@@ -409,23 +413,23 @@ mod tests {
 
     #[test]
     fn a_clock_far_behind_moves_the_counters_even_when_it_refuses() {
-        let mut counter = SlidingCounter::new(4, 10, 1, false);
+        let mut counter = OracleSlidingCounter::new(4, 10, 1, false);
         counter.check(105, 1);
         counter.check(115, 3);
         let before = counter.clone();
         assert!(!counter.peek(50, 4).passed());
-        assert_eq!(counter, before, "a peek does not heal");
+        assert_eq!(counter, before, "a peek does not repair");
         assert!(!counter.check(50, 4).passed());
         assert_eq!(counter.cells.keys().copied().collect::<Vec<_>>(), [4, 5]);
     }
 
     #[test]
     fn a_refund_reaches_every_stored_sub_window_and_no_other() {
-        let mut counter = SlidingCounter::new(10, 30, 3, false);
+        let mut counter = OracleSlidingCounter::new(10, 30, 3, false);
         counter.check(5, 2);
         counter.check(15, 3);
         counter.check(25, 4);
-        let mut refund = |cost, issued| counter.change(25, Change::Refund { cost, issued });
+        let mut refund = |cost, issued| counter.change(25, ModelChange::Refund { cost, issued });
         assert_eq!(refund(9, 15).unwrap().remaining, 4);
         assert_eq!(refund(1, 5).unwrap().remaining, 5);
         assert_eq!(refund(1, 35).unwrap().remaining, 5);
@@ -433,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_cell_emptied_by_a_refund_starts_a_new_span() {
-        let mut counter = SlidingCounter::with_span(10, 160, 1, 16);
+        let mut counter = OracleSlidingCounter::with_span(10, 160, 1, 16);
         counter.check(0, 5);
         counter.refund(0, 5, 0);
         counter.check(155, 5);

@@ -12,27 +12,27 @@
 //!
 //! What remains is what both can give; a reset is the later of the two.
 
-use super::{Answer, Bucket, PASS, Verdict};
-use crate::model::{Change, KeyModel};
+use super::{OracleBucket, OracleDecision, OracleVerdict, PASS};
+use crate::model::{KeyModel, ModelChange};
 
 /// `mult` times the rate for `dur_ns`, then the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BurstCredits {
-    peak: Bucket,
-    credit: Bucket,
+pub struct OracleBurstCredits {
+    peak: OracleBucket,
+    credit: OracleBucket,
 }
 
-impl BurstCredits {
+impl OracleBurstCredits {
     /// Full credit at `n` units per `p_ns`.
     pub fn new(n: u64, p_ns: u64, mult: u64, dur_ns: u64, slack: u64) -> Self {
         let above = i128::from(mult.saturating_sub(1)).saturating_mul(i128::from(dur_ns));
         Self {
-            peak: Bucket::token_bucket(slack, n.saturating_mul(mult), p_ns),
-            credit: Bucket::credits(n, p_ns, above, slack),
+            peak: OracleBucket::token_bucket(slack, n.saturating_mul(mult), p_ns),
+            credit: OracleBucket::credits(n, p_ns, above, slack),
         }
     }
 
-    fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+    fn answer(&self, t: u64, verdict: OracleVerdict) -> OracleDecision {
         let (peak, credit) = (self.peak.answer(t, verdict), self.credit.answer(t, verdict));
         let remaining = peak.remaining.min(credit.remaining);
         let one_more = remaining.saturating_add(1);
@@ -40,7 +40,7 @@ impl BurstCredits {
             self.peak.wait_for(t, one_more),
             self.credit.wait_for(t, one_more),
         );
-        Answer {
+        OracleDecision {
             verdict,
             remaining,
             reset_after: peak.reset_after.max(credit.reset_after),
@@ -52,9 +52,9 @@ impl BurstCredits {
     }
 }
 
-impl KeyModel for BurstCredits {
+impl KeyModel for OracleBurstCredits {
     /// Takes `cost` at `t` from both buckets, if both can give it.
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         let verdict = both(self.peak.judge(t, cost), self.credit.judge(t, cost));
         self.peak.settle(t, cost, verdict);
         self.credit.settle(t, cost, verdict);
@@ -62,8 +62,8 @@ impl KeyModel for BurstCredits {
     }
 
     /// Gives to each bucket the cost less what the bucket has earned since the charge.
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
-        let Change::Refund { .. } = change else {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
+        let ModelChange::Refund { .. } = change else {
             return Err(change.unsupported());
         };
         self.peak.change(t, change)?;
@@ -73,16 +73,17 @@ impl KeyModel for BurstCredits {
 }
 
 /// The verdict of two limits together: never beats a refusal, a longer wait beats a shorter one.
-fn both(one: Verdict, other: Verdict) -> Verdict {
+fn both(one: OracleVerdict, other: OracleVerdict) -> OracleVerdict {
     match (one, other) {
-        (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
-        (Verdict::Refuse { retry_after: a }, Verdict::Refuse { retry_after: b }) => {
-            Verdict::Refuse {
+        (OracleVerdict::Never, _) | (_, OracleVerdict::Never) => OracleVerdict::Never,
+        (OracleVerdict::Refuse { retry_after: a }, OracleVerdict::Refuse { retry_after: b }) => {
+            OracleVerdict::Refuse {
                 retry_after: a.max(b),
             }
         }
-        (refused @ Verdict::Refuse { .. }, _) | (_, refused @ Verdict::Refuse { .. }) => refused,
-        (passed @ Verdict::Pass { .. }, Verdict::Pass { .. }) => passed,
+        (refused @ OracleVerdict::Refuse { .. }, _)
+        | (_, refused @ OracleVerdict::Refuse { .. }) => refused,
+        (passed @ OracleVerdict::Pass { .. }, OracleVerdict::Pass { .. }) => passed,
     }
 }
 
@@ -94,14 +95,18 @@ mod tests {
     #[test]
     fn waits_are_minimal_whichever_bucket_is_the_narrow_one() {
         for (seed, dur) in [(1, 0), (2, 5_000), (3, 70_001)] {
-            promises::hold(BurstCredits::new(7, 3_000, 4, dur, 6), seed, (300, 100, 7));
+            promises::hold(
+                OracleBurstCredits::new(7, 3_000, 4, dur, 6),
+                seed,
+                (300, 100, 7),
+            );
         }
     }
 
     #[test]
     fn full_credit_lasts_exactly_its_time_at_the_peak_rate() {
         // 1 per 10 ns, ten times that for 300 ns: one every nanosecond, with a slack of one.
-        let mut credits = BurstCredits::new(1, 10, 10, 300, 1);
+        let mut credits = OracleBurstCredits::new(1, 10, 10, 300, 1);
         let first_refused = (0..1_000).find(|&t| !credits.check(t, 1).passed());
         assert_eq!(first_refused, Some(301));
     }

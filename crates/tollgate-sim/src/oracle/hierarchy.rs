@@ -12,10 +12,10 @@
 //!
 //! # Invariant
 //!
-//! A refused request leaves every bucket as it was, but for a heal of those it would have charged.
+//! A refused request leaves every bucket as it was, except for a repair of those it would have charged.
 
-use super::{Answer, Bucket, Verdict};
-use crate::model::{Charge, GroupAnswer, GroupModel, KeyModel};
+use super::{OracleBucket, OracleDecision, OracleVerdict};
+use crate::model::{GroupDecision, GroupModel, KeyModel, ModelCharge};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -34,13 +34,13 @@ pub struct LimitSpec {
 
 /// Named token buckets that are charged together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hierarchy {
+pub struct OracleHierarchy {
     limits: Vec<LimitSpec>,
     /// The buckets of each limit, in the order of configuration.
-    buckets: Vec<HashMap<String, Bucket>>,
+    buckets: Vec<HashMap<String, OracleBucket>>,
 }
 
-impl Hierarchy {
+impl OracleHierarchy {
     /// All buckets of all limits full; the order given is the order of configuration.
     pub fn new(limits: Vec<LimitSpec>) -> Self {
         let buckets = limits.iter().map(|_| HashMap::new()).collect();
@@ -48,7 +48,10 @@ impl Hierarchy {
     }
 
     /// The charges with the place of their limit, in the order of configuration.
-    fn in_order<'a>(&self, charges: &[Charge<'a>]) -> Result<Vec<(usize, Charge<'a>)>, String> {
+    fn in_order<'a>(
+        &self,
+        charges: &[ModelCharge<'a>],
+    ) -> Result<Vec<(usize, ModelCharge<'a>)>, String> {
         let mut placed = Vec::with_capacity(charges.len());
         for &charge in charges {
             let place = self
@@ -66,26 +69,26 @@ impl Hierarchy {
     }
 
     /// A copy of the bucket of `key`: a key never seen has a full one.
-    fn bucket(&self, limit: usize, key: &str) -> Bucket {
+    fn bucket(&self, limit: usize, key: &str) -> OracleBucket {
         let known = self.buckets.get(limit).and_then(|buckets| buckets.get(key));
         known.copied().unwrap_or_else(|| {
             let spec = self.limits.get(limit);
-            spec.map_or(Bucket::token_bucket(0, 1, 1), |spec| {
-                Bucket::token_bucket(spec.cap, spec.n, spec.p_ns)
+            spec.map_or(OracleBucket::token_bucket(0, 1, 1), |spec| {
+                OracleBucket::token_bucket(spec.cap, spec.n, spec.p_ns)
             })
         })
     }
 }
 
-impl GroupModel for Hierarchy {
+impl GroupModel for OracleHierarchy {
     fn charge(
         &mut self,
         t: u64,
-        charges: &[Charge<'_>],
+        charges: &[ModelCharge<'_>],
         take: bool,
-    ) -> Result<GroupAnswer, String> {
+    ) -> Result<GroupDecision, String> {
         let charges = self.in_order(charges)?;
-        let answers: Vec<(usize, u64, Answer)> = charges
+        let answers: Vec<(usize, u64, OracleDecision)> = charges
             .iter()
             .map(|&(limit, charge)| {
                 (
@@ -98,11 +101,11 @@ impl GroupModel for Hierarchy {
 
         let never = answers
             .iter()
-            .find(|(_, _, answer)| answer.verdict == Verdict::Never);
+            .find(|(_, _, answer)| answer.verdict == OracleVerdict::Never);
         let refused = answers
             .iter()
             .filter_map(|entry| match entry.2.verdict {
-                Verdict::Refuse { retry_after } => Some((retry_after, entry)),
+                OracleVerdict::Refuse { retry_after } => Some((retry_after, entry)),
                 _ => None,
             })
             // Of equal waits the first: `max_by_key` alone would give the last.
@@ -120,7 +123,7 @@ impl GroupModel for Hierarchy {
             let mut bucket = self.bucket(limit, charge.key);
             match (never, refused) {
                 (Some(_), _) => continue,
-                (None, Some(_)) if charge.cost > 0 => bucket.heal(t),
+                (None, Some(_)) if charge.cost > 0 => bucket.repair(t),
                 (None, Some(_)) => continue,
                 (None, None) => {
                     bucket.check(t, charge.cost);
@@ -139,7 +142,7 @@ impl GroupModel for Hierarchy {
             .get(limit)
             .map(|spec| spec.name.clone())
             .unwrap_or_default();
-        Ok(GroupAnswer { answer, reported })
+        Ok(GroupDecision { answer, reported })
     }
 }
 
@@ -156,8 +159,8 @@ mod tests {
         }
     }
 
-    fn charge(limit: &str, cost: u64) -> Charge<'_> {
-        Charge {
+    fn charge(limit: &str, cost: u64) -> ModelCharge<'_> {
+        ModelCharge {
             limit,
             key: "k",
             cost,
@@ -166,14 +169,14 @@ mod tests {
 
     #[test]
     fn a_refusal_by_one_limit_charges_none() -> Result<(), String> {
-        let mut both = Hierarchy::new(vec![spec("wide", 10, 1), spec("narrow", 2, 1)]);
+        let mut both = OracleHierarchy::new(vec![spec("wide", 10, 1), spec("narrow", 2, 1)]);
         let request = [charge("wide", 1), charge("narrow", 1)];
         assert!(both.charge(0, &request, true)?.answer.passed());
         assert!(both.charge(0, &request, true)?.answer.passed());
         let refused = both.charge(0, &request, true)?;
         assert_eq!(
             refused.answer.verdict,
-            Verdict::Refuse { retry_after: 1_000 }
+            OracleVerdict::Refuse { retry_after: 1_000 }
         );
         assert_eq!(refused.reported, "narrow");
         assert_eq!(
@@ -187,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_longest_wait_is_reported_and_never_beats_it() -> Result<(), String> {
-        let mut all = Hierarchy::new(vec![
+        let mut all = OracleHierarchy::new(vec![
             spec("fast", 5, 2),
             spec("slow", 5, 1),
             spec("one", 1, 9),
@@ -199,14 +202,14 @@ mod tests {
         let ruling = all.charge(0, &three, true)?;
         assert_eq!(
             (ruling.answer.verdict, ruling.reported.as_str()),
-            (Verdict::Never, "one")
+            (OracleVerdict::Never, "one")
         );
         Ok(())
     }
 
     #[test]
     fn ties_go_to_the_later_reset_and_then_to_the_order_of_configuration() -> Result<(), String> {
-        let mut all = Hierarchy::new(vec![spec("a", 5, 2), spec("b", 5, 1), spec("c", 5, 1)]);
+        let mut all = OracleHierarchy::new(vec![spec("a", 5, 2), spec("b", 5, 1), spec("c", 5, 1)]);
         let request = [charge("c", 1), charge("b", 1), charge("a", 1)];
         assert_eq!(all.charge(0, &request, true)?.reported, "b");
         all.charge(0, &[charge("c", 4), charge("b", 4), charge("a", 1)], true)?;
@@ -220,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_fewest_further_requests_decide_and_not_the_fewest_tokens() -> Result<(), String> {
-        let mut all = Hierarchy::new(vec![spec("bytes", 100, 1), spec("calls", 10, 1)]);
+        let mut all = OracleHierarchy::new(vec![spec("bytes", 100, 1), spec("calls", 10, 1)]);
         let ruling = all.charge(0, &[charge("bytes", 20), charge("calls", 1)], true)?;
         assert_eq!(
             (ruling.reported.as_str(), ruling.answer.remaining),
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_charge_must_name_a_known_limit_once() {
-        let mut all = Hierarchy::new(vec![spec("a", 5, 1)]);
+        let mut all = OracleHierarchy::new(vec![spec("a", 5, 1)]);
         for (charges, error) in [
             (&[charge("b", 1)][..], "no limit is called `b`"),
             (

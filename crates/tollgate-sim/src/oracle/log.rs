@@ -9,22 +9,22 @@
 //!
 //! # When the clock steps back
 //!
-//! Up to one window back, time stands still at the newest stamp. Further back, all stamps are moved
+//! Up to one window back, time stops at the newest stamp. Further back, all stamps are moved
 //! back together until the newest is now; some may then lie before zero, hence the wide stamps.
 
-use super::{Answer, PASS, Verdict, at_least_one, to_u64};
-use crate::model::{Change, KeyModel};
+use super::{OracleDecision, OracleVerdict, PASS, at_least_one, to_u64};
+use crate::model::{KeyModel, ModelChange};
 
 /// At most `limit` units in any window of `window_ns`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlidingLog {
+pub struct OracleSlidingLog {
     limit: u64,
     window: i128,
     /// Stamp and cost, oldest first, each stamp once.
     entries: Vec<(i128, u64)>,
 }
 
-impl SlidingLog {
+impl OracleSlidingLog {
     /// An empty log.
     pub fn new(limit: u64, window_ns: u64) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl SlidingLog {
             }
         }
         self.entries.retain(|&(_, logged)| logged > 0);
-        self.heal(t);
+        self.repair(t);
     }
 
     /// How far the newest stamp lies ahead of `t`, if that is too far to wait for.
@@ -52,7 +52,7 @@ impl SlidingLog {
         (ahead > self.window).then_some(ahead)
     }
 
-    fn heal(&mut self, t: u64) {
+    fn repair(&mut self, t: u64) {
         if let Some(ahead) = self.gross(t) {
             for (stamp, _) in &mut self.entries {
                 *stamp -= ahead;
@@ -60,14 +60,14 @@ impl SlidingLog {
         }
     }
 
-    /// The log that decides at `t`, healed on a copy.
+    /// The log that decides at `t`, repaired on a copy.
     fn seen(&self, t: u64) -> Self {
         let mut copy = self.clone();
-        copy.heal(t);
+        copy.repair(t);
         copy
     }
 
-    /// The time that decides: it stands still while the clock is behind the newest stamp.
+    /// The time that decides: it stops while the clock is behind the newest stamp.
     fn standing(&self, t: u64) -> i128 {
         let t = i128::from(t);
         self.entries.last().map_or(t, |&(newest, _)| newest.max(t))
@@ -99,7 +99,7 @@ impl SlidingLog {
         None
     }
 
-    fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+    fn answer(&self, t: u64, verdict: OracleVerdict) -> OracleDecision {
         let remaining = to_u64(i128::from(self.limit) - self.used(t));
         let next = if remaining < self.limit {
             self.wait_for(t, remaining + 1)
@@ -107,7 +107,7 @@ impl SlidingLog {
             None
         };
         let newest = self.live(t).last().map(|&(stamp, _)| stamp);
-        Answer {
+        OracleDecision {
             verdict,
             remaining,
             reset_after: newest.map_or(0, |stamp| to_u64(stamp + self.window - i128::from(t))),
@@ -116,16 +116,20 @@ impl SlidingLog {
     }
 }
 
-impl KeyModel for SlidingLog {
+impl KeyModel for OracleSlidingLog {
     /// Logs `cost` at `t` if the window has room.
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         if cost == 0 || cost > self.limit {
-            let verdict = if cost == 0 { PASS } else { Verdict::Never };
+            let verdict = if cost == 0 {
+                PASS
+            } else {
+                OracleVerdict::Never
+            };
             return self.seen(t).answer(t, verdict);
         }
-        self.heal(t);
+        self.repair(t);
         if let Some(retry_after) = self.wait_for(t, cost) {
-            return self.answer(t, Verdict::Refuse { retry_after });
+            return self.answer(t, OracleVerdict::Refuse { retry_after });
         }
         let now = self.standing(t);
         let dead_from = now - self.window;
@@ -137,12 +141,12 @@ impl KeyModel for SlidingLog {
         self.answer(t, PASS)
     }
 
-    /// A change of the limit does not heal, and what was logged stays logged.
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    /// A change of the limit does not repair, and what was logged stays logged.
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         match change {
-            Change::Refund { cost, issued } => self.refund(t, cost, issued),
-            Change::SetCap { cap } => self.limit = cap,
-            Change::SetRate { .. } => return Err(change.unsupported()),
+            ModelChange::Refund { cost, issued } => self.refund(t, cost, issued),
+            ModelChange::SetCap { cap } => self.limit = cap,
+            ModelChange::SetRate { .. } => return Err(change.unsupported()),
         }
         Ok(self.seen(t).answer(t, PASS))
     }
@@ -157,14 +161,14 @@ mod tests {
     #[test]
     fn waits_are_minimal() {
         for seed in 1..4 {
-            promises::hold(SlidingLog::new(10, 1_000), seed, (400, 300, 11));
+            promises::hold(OracleSlidingLog::new(10, 1_000), seed, (400, 300, 11));
         }
     }
 
     #[test]
     fn no_window_ever_holds_more_than_the_limit() {
         let mut rng = Rng::new(9);
-        let mut log = SlidingLog::new(10, 1_000);
+        let mut log = OracleSlidingLog::new(10, 1_000);
         let (mut t, mut taken) = (0u64, Vec::new());
         for _ in 0..3_000 {
             t += rng.below(200);
@@ -185,31 +189,34 @@ mod tests {
 
     #[test]
     fn a_lowered_limit_grows_only_when_enough_has_died() {
-        let mut log = SlidingLog::new(10, 100);
+        let mut log = OracleSlidingLog::new(10, 100);
         for t in 0..10 {
             log.check(t, 1);
         }
-        let answer = log.change(10, Change::SetCap { cap: 4 }).unwrap();
+        let answer = log.change(10, ModelChange::SetCap { cap: 4 }).unwrap();
         assert_eq!((answer.remaining, answer.next_after), (0, 96));
     }
 
     #[test]
     fn a_clock_far_behind_moves_all_stamps_even_when_it_refuses() {
-        let mut log = SlidingLog::new(2, 10);
+        let mut log = OracleSlidingLog::new(2, 10);
         log.check(95, 1);
         log.check(100, 1);
-        assert_eq!(log.peek(3, 1).verdict, Verdict::Refuse { retry_after: 5 });
-        assert_eq!(log.entries, [(95, 1), (100, 1)], "a peek does not heal");
+        assert_eq!(
+            log.peek(3, 1).verdict,
+            OracleVerdict::Refuse { retry_after: 5 }
+        );
+        assert_eq!(log.entries, [(95, 1), (100, 1)], "a peek does not repair");
         log.check(3, 1);
         assert_eq!(log.entries, [(-2, 1), (3, 1)]);
     }
 
     #[test]
     fn a_refund_strikes_out_its_own_entry_and_no_other() {
-        let mut log = SlidingLog::new(5, 10);
+        let mut log = OracleSlidingLog::new(5, 10);
         log.check(1, 2);
         log.check(2, 3);
-        let mut refund = |cost, issued| log.change(3, Change::Refund { cost, issued });
+        let mut refund = |cost, issued| log.change(3, ModelChange::Refund { cost, issued });
         assert_eq!(refund(9, 2).unwrap().remaining, 3);
         assert_eq!(refund(1, 7).unwrap().remaining, 3);
         assert_eq!(log.peek(3, 0).reset_after, 8);

@@ -17,9 +17,9 @@
 //!
 //! * `peek` is `check` on a copy that is thrown away. It therefore reports a request that passes as
 //!   if it had been taken.
-//! * A cost of zero takes nothing; a cost that can never fit is [`Verdict::Never`]. Neither
-//!   changes anything, not even to heal.
-//! * A refused request changes nothing, except that a state from far in the future is healed.
+//! * A cost of zero takes nothing; a cost that can never fit is [`OracleVerdict::Never`]. Neither
+//!   changes anything, not even to repair.
+//! * A refused request changes nothing, except that a state from far in the future is repaired.
 //! * `next_after` is the wait of a request for one unit more than `remaining`.
 //!
 //! # What it does not know
@@ -38,17 +38,17 @@ pub mod hierarchy;
 pub mod log;
 pub mod window;
 
-pub use bucket::{Bucket, LeakyQueue};
-pub use concurrency::Concurrency;
-pub use counter::SlidingCounter;
-pub use credits::BurstCredits;
-pub use hierarchy::{Hierarchy, LimitSpec};
-pub use log::SlidingLog;
-pub use window::FixedWindow;
+pub use bucket::{OracleBucket, OracleLeakyQueue};
+pub use concurrency::OracleConcurrency;
+pub use counter::OracleSlidingCounter;
+pub use credits::OracleBurstCredits;
+pub use hierarchy::{LimitSpec, OracleHierarchy};
+pub use log::OracleSlidingLog;
+pub use window::OracleFixedWindow;
 
 /// The verdict on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum OracleVerdict {
     /// The request passes, after waiting `delay` nanoseconds (zero but in a leaky queue).
     Pass {
         /// How long the caller has to wait before it starts.
@@ -66,9 +66,9 @@ pub enum Verdict {
 
 /// The full answer to one request, in whole units and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct OracleDecision {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: OracleVerdict,
     /// Whole units that could still be taken at this instant, after this decision.
     pub remaining: u64,
     /// Least wait after which the limiter is as good as never used.
@@ -77,15 +77,15 @@ pub struct Answer {
     pub next_after: u64,
 }
 
-impl Answer {
+impl OracleDecision {
     /// Whether the request passed.
     pub fn passed(&self) -> bool {
-        matches!(self.verdict, Verdict::Pass { .. })
+        matches!(self.verdict, OracleVerdict::Pass { .. })
     }
 }
 
 /// The verdict of a request that starts at once.
-const PASS: Verdict = Verdict::Pass { delay: 0 };
+const PASS: OracleVerdict = OracleVerdict::Pass { delay: 0 };
 
 /// Division rounded towards plus infinity; `by` is positive.
 fn ceil_div(what: i128, by: i128) -> i128 {
@@ -110,14 +110,14 @@ fn at_least_one(what: u64) -> i128 {
 /// The promises that hold for every model, checked by asking the model itself.
 #[cfg(test)]
 mod promises {
-    use super::Verdict;
+    use super::OracleVerdict;
     use crate::model::KeyModel;
     use crate::rng::Rng;
     use std::fmt::Debug;
 
     /// Walks a random timeline and checks every promise at every step.
     ///
-    /// `step` bounds how far time moves. Time now and then stands still or moves back a little
+    /// `step` bounds how far time moves. Time now and then stops or moves back a little
     /// (`skew`), which no promise may notice.
     pub(super) fn hold<M: KeyModel + PartialEq + Debug>(
         mut model: M,
@@ -151,7 +151,7 @@ mod promises {
                     "a request that took nothing left a trace at {t}"
                 );
             }
-            if let Verdict::Refuse { retry_after } = answer.verdict {
+            if let OracleVerdict::Refuse { retry_after } = answer.verdict {
                 assert!(
                     retry_after >= 1,
                     "a refusal without a wait: {answer:?} {model:?}"

@@ -11,12 +11,12 @@
 //! One window back, the stored window goes on counting. Further back, the count is moved to the
 //! window of the new time, so that the client waits for one boundary and not for the old clock.
 
-use super::{Answer, PASS, Verdict, at_least_one, to_u64};
-use crate::model::{Change, KeyModel};
+use super::{OracleDecision, OracleVerdict, PASS, at_least_one, to_u64};
+use crate::model::{KeyModel, ModelChange};
 
 /// At most `limit` units in each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedWindow {
+pub struct OracleFixedWindow {
     limit: u64,
     window: i128,
     anchor: i128,
@@ -24,7 +24,7 @@ pub struct FixedWindow {
     stored: Option<(i128, u64)>,
 }
 
-impl FixedWindow {
+impl OracleFixedWindow {
     /// Windows of `window_ns`, one of which starts at `anchor_ns`.
     pub fn new(limit: u64, window_ns: u64, anchor_ns: u64) -> Self {
         Self {
@@ -45,13 +45,13 @@ impl FixedWindow {
         {
             *count = count.saturating_sub(cost);
         }
-        self.heal(t);
+        self.repair(t);
     }
 
     /// Changes the limit; what was counted stays counted, and a window that is over is forgotten.
     fn set_limit(&mut self, t: u64, limit: u64) {
         self.limit = limit;
-        self.heal(t);
+        self.repair(t);
         if self.seen(t).1 == 0 {
             self.stored = None;
         }
@@ -71,7 +71,7 @@ impl FixedWindow {
         }
     }
 
-    fn heal(&mut self, t: u64) {
+    fn repair(&mut self, t: u64) {
         let now = self.index(t);
         if let Some((window, _)) = &mut self.stored
             && *window > now + 1
@@ -84,11 +84,11 @@ impl FixedWindow {
         to_u64(self.anchor + (window + 1) * self.window - i128::from(t))
     }
 
-    fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+    fn answer(&self, t: u64, verdict: OracleVerdict) -> OracleDecision {
         let (window, count) = self.seen(t);
         let remaining = self.limit.saturating_sub(count);
         let end = self.until_end(t, window);
-        Answer {
+        OracleDecision {
             verdict,
             remaining,
             reset_after: if count > 0 { end } else { 0 },
@@ -97,34 +97,34 @@ impl FixedWindow {
     }
 }
 
-impl KeyModel for FixedWindow {
+impl KeyModel for OracleFixedWindow {
     /// Counts `cost` at `t` if the window has room.
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         let (window, count) = self.seen(t);
         let after = u128::from(count) + u128::from(cost);
         if cost > self.limit {
-            self.answer(t, Verdict::Never)
+            self.answer(t, OracleVerdict::Never)
         } else if cost == 0 {
             self.answer(t, PASS)
         } else if after <= u128::from(self.limit) {
             self.stored = Some((window, count + cost));
             self.answer(t, PASS)
         } else {
-            self.heal(t);
+            self.repair(t);
             self.answer(
                 t,
-                Verdict::Refuse {
+                OracleVerdict::Refuse {
                     retry_after: self.until_end(t, window),
                 },
             )
         }
     }
 
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         match change {
-            Change::Refund { cost, issued } => self.refund(t, cost, issued),
-            Change::SetCap { cap } => self.set_limit(t, cap),
-            Change::SetRate { .. } => return Err(change.unsupported()),
+            ModelChange::Refund { cost, issued } => self.refund(t, cost, issued),
+            ModelChange::SetCap { cap } => self.set_limit(t, cap),
+            ModelChange::SetRate { .. } => return Err(change.unsupported()),
         }
         Ok(self.answer(t, PASS))
     }
@@ -138,19 +138,23 @@ mod tests {
     #[test]
     fn waits_are_minimal_on_both_sides_of_the_anchor() {
         for (seed, anchor) in [(1, 0), (2, 37), (3, 2_000_000)] {
-            promises::hold(FixedWindow::new(10, 1_000, anchor), seed, (400, 300, 11));
+            promises::hold(
+                OracleFixedWindow::new(10, 1_000, anchor),
+                seed,
+                (400, 300, 11),
+            );
         }
     }
 
     #[test]
     fn a_clock_far_behind_moves_the_count_even_when_it_refuses() {
-        let mut window = FixedWindow::new(3, 10, 0);
+        let mut window = OracleFixedWindow::new(3, 10, 0);
         window.check(100, 3);
         assert_eq!(
             window.peek(80, 1).verdict,
-            Verdict::Refuse { retry_after: 10 }
+            OracleVerdict::Refuse { retry_after: 10 }
         );
-        assert_eq!(window.stored, Some((10, 3)), "a peek does not heal");
+        assert_eq!(window.stored, Some((10, 3)), "a peek does not repair");
         window.check(80, 1);
         assert_eq!(window.stored, Some((8, 3)));
         assert!(window.check(90, 1).passed());
@@ -158,9 +162,9 @@ mod tests {
 
     #[test]
     fn a_refund_of_a_past_window_changes_nothing() {
-        let mut window = FixedWindow::new(5, 7, 3);
+        let mut window = OracleFixedWindow::new(5, 7, 3);
         window.check(10, 5);
-        let mut refund = |cost, issued| window.change(11, Change::Refund { cost, issued });
+        let mut refund = |cost, issued| window.change(11, ModelChange::Refund { cost, issued });
         assert_eq!(refund(5, 9).unwrap().remaining, 0);
         assert_eq!(refund(2, 10).unwrap().remaining, 2);
     }

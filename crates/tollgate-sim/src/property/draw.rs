@@ -162,7 +162,7 @@ fn sliding_log(rng: &mut Rng) -> (Parameters, InputProfile) {
     let window_ns = window(rng, 1);
     let profile = InputProfile {
         cap_max: 2 * limit,
-        // The core's stamps cannot lie before the origin, where a heal near it would put them.
+        // The core's stamps cannot lie before the origin, where a repair near it would put them.
         floor: window_ns,
         ..InputProfile::window(limit, window_ns, 1)
     };
@@ -170,7 +170,7 @@ fn sliding_log(rng: &mut Rng) -> (Parameters, InputProfile) {
 }
 
 /// A counter from which all was given back is as if never used. The store may forget it at the end of
-/// an era, the steps and the oracle do not: after a step back they stand at different parts.
+/// an epoch, the steps and the oracle do not: after a step back they stand at different parts.
 fn has_counter_refunds(side: Side) -> bool {
     side == Side::Core
 }

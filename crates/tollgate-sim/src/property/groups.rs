@@ -8,9 +8,9 @@ use super::Walked;
 use super::draw::exact_rate;
 use super::failure::Recent;
 use super::input_profile::{InputProfile, Time, cost};
-use crate::model::{Charge, GroupModel};
-use crate::oracle::bucket::HEAL_NS;
-use crate::oracle::{Hierarchy, LimitSpec, Verdict};
+use crate::model::{GroupModel, ModelCharge};
+use crate::oracle::bucket::REPAIR_NS;
+use crate::oracle::{LimitSpec, OracleHierarchy, OracleVerdict};
 use crate::rng::Rng;
 use crate::subject::gate::GateGroup;
 use crate::subject::group::OpenGroup;
@@ -19,7 +19,7 @@ use crate::subject::group::OpenGroup;
 const NAMES: [&str; 4] = ["ip", "key", "user", "org"];
 const KEYS: [&str; 3] = ["1", "2", "3"];
 
-type Request = Vec<Charge<'static>>;
+type GroupRequest = Vec<ModelCharge<'static>>;
 
 /// A history of two to four limits behind one gate.
 ///
@@ -37,7 +37,7 @@ pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
     let mut recent = Recent::new(format!("{specs:?}"));
     let mut gate = GateGroup::new(&specs).map_err(|error| recent.setup_failure(error))?;
     let names = specs.len();
-    let mut oracle = Hierarchy::new(specs);
+    let mut oracle = OracleHierarchy::new(specs);
     let mut time = Time::new(rng, &profile);
     while recent.count() < steps && time.is_running() {
         time.advance(rng, &profile);
@@ -48,7 +48,7 @@ pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
         time.decided(&profile);
         let charges: Vec<String> = request
             .iter()
-            .map(|Charge { limit, key, cost }| format!("{limit}={key}:{cost}"))
+            .map(|ModelCharge { limit, key, cost }| format!("{limit}={key}:{cost}"))
             .collect();
         recent.push(&format_args!(
             "t={t} admit {} -> {expected:?}",
@@ -58,7 +58,7 @@ pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
             return Err(recent.failure("gate and oracle disagree", expected, got));
         }
         if let Ok(answered) = expected
-            && let Verdict::Refuse { retry_after } = answered.answer.verdict
+            && let OracleVerdict::Refuse { retry_after } = answered.answer.verdict
         {
             time.refused(retry_after);
             let then = t.saturating_add(retry_after);
@@ -74,7 +74,7 @@ pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
 }
 
 /// Whether every limit on its own would let its charge pass at `t`.
-fn passes(gate: &GateGroup, t: u64, request: &Request) -> bool {
+fn passes(gate: &GateGroup, t: u64, request: &GroupRequest) -> bool {
     let mut charges = request.iter();
     charges.all(|charge| gate.peek(t, *charge).is_ok_and(|answer| answer.passed()))
 }
@@ -97,9 +97,9 @@ fn limits(rng: &mut Rng) -> Vec<LimitSpec> {
     NAMES.iter().take(count).map(&mut limit).collect()
 }
 
-fn request(rng: &mut Rng, names: usize, keys: &[&'static str], cap: u64) -> Request {
+fn request(rng: &mut Rng, names: usize, keys: &[&'static str], cap: u64) -> GroupRequest {
     let shared = cost(rng, cap);
-    let mut request = Request::new();
+    let mut request = GroupRequest::new();
     for name in NAMES.iter().take(names) {
         // Most requests fall under all limits and cost the same in each.
         if rng.one_in(8) {
@@ -111,14 +111,14 @@ fn request(rng: &mut Rng, names: usize, keys: &[&'static str], cap: u64) -> Requ
             shared
         };
         let key = rng.pick(keys);
-        request.push(Charge {
+        request.push(ModelCharge {
             limit: name,
             key,
             cost,
         });
     }
     if request.is_empty() {
-        request.push(Charge {
+        request.push(ModelCharge {
             limit: "ip",
             key: "1",
             cost: shared,
@@ -134,7 +134,7 @@ fn profile_of(specs: &[LimitSpec], steps_back: bool) -> InputProfile {
         cap_min: 1,
         tick: least(|spec| spec.p_ns / spec.n),
         fill: least(|spec| spec.p_ns.saturating_mul(spec.cap) / spec.n),
-        small_back: if steps_back { HEAL_NS } else { 0 },
+        small_back: if steps_back { REPAIR_NS } else { 0 },
         goes_far_back: steps_back,
         ..InputProfile::default()
     }

@@ -4,8 +4,8 @@ use super::Walked;
 use super::draw::exact_rate;
 use super::failure::{Failure, Recent};
 use super::input_profile::{InputProfile, Time, cost};
-use crate::model::{Change, Model};
-use crate::oracle::{Answer, Verdict};
+use crate::model::{Model, ModelChange};
+use crate::oracle::{OracleDecision, OracleVerdict};
 use crate::rng::Rng;
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ const KEY: &str = "key";
 
 /// What is done in one step.
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum WalkStep {
     Check(u64),
     Peek(u64),
-    Change(Change),
+    Change(ModelChange),
 }
 
 /// The state of a history.
@@ -63,28 +63,28 @@ pub fn walk(
 }
 
 impl Walk<'_> {
-    fn choose(&mut self, rng: &mut Rng) -> Act {
+    fn choose(&mut self, rng: &mut Rng) -> WalkStep {
         let cap = self.profile.cap;
-        // Between a step far back and the next charge the state waits to be healed; what other
+        // Between a step far back and the next charge the state waits to be repaired; what other
         // changes mean then is not specified.
         let may_change = !self.time.is_far_behind(&self.profile);
         match rng.below(64) {
-            0..=7 => Act::Peek(cost(rng, cap)),
+            0..=7 => WalkStep::Peek(cost(rng, cap)),
             8..=13 if self.profile.has_refunds && may_change && !self.charges.is_empty() => {
                 let (charged, issued) = self.refundable(rng);
                 let cost = rng.between(1, charged.saturating_add(charged / 4));
-                Act::Change(Change::Refund { cost, issued })
+                WalkStep::Change(ModelChange::Refund { cost, issued })
             }
             14 if self.profile.cap_max > 0 && may_change => {
                 let near = cap.saturating_mul(2).min(self.profile.cap_max);
                 let cap = rng.between(self.profile.cap_min, near);
-                Act::Change(Change::SetCap { cap })
+                WalkStep::Change(ModelChange::SetCap { cap })
             }
             15 if self.profile.has_rate && may_change => {
                 let (n, p_ns) = exact_rate(rng, self.profile.cap.max(self.profile.cap_max));
-                Act::Change(Change::SetRate { n, p_ns })
+                WalkStep::Change(ModelChange::SetRate { n, p_ns })
             }
-            _ => Act::Check(cost(rng, cap)),
+            _ => WalkStep::Check(cost(rng, cap)),
         }
     }
 
@@ -95,12 +95,12 @@ impl Walk<'_> {
         (charged, issued.min(self.time.now()))
     }
 
-    fn step(&mut self, act: Act) -> Result<(), Box<Failure>> {
+    fn step(&mut self, act: WalkStep) -> Result<(), Box<Failure>> {
         let t = self.time.now();
         let run = |model: &mut dyn Model| match act {
-            Act::Check(cost) => Ok(model.check(KEY, t, cost)),
-            Act::Peek(cost) => Ok(model.peek(KEY, t, cost)),
-            Act::Change(change) => model.change(KEY, t, change),
+            WalkStep::Check(cost) => Ok(model.check(KEY, t, cost)),
+            WalkStep::Peek(cost) => Ok(model.peek(KEY, t, cost)),
+            WalkStep::Change(change) => model.change(KEY, t, change),
         };
         let (expected, got) = (run(self.oracle.as_mut()), run(self.product));
         let Ok(answer) = expected else {
@@ -116,11 +116,11 @@ impl Walk<'_> {
                 .failure("core and oracle disagree", expected, got));
         }
         match act {
-            Act::Check(cost) => return self.checked(t, cost, answer),
-            Act::Peek(_) => {}
-            Act::Change(change) => {
+            WalkStep::Check(cost) => return self.checked(t, cost, answer),
+            WalkStep::Peek(_) => {}
+            WalkStep::Change(change) => {
                 self.time.written();
-                if let Change::SetCap { cap } = change {
+                if let ModelChange::SetCap { cap } = change {
                     self.profile.cap = cap;
                 }
             }
@@ -128,18 +128,18 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn checked(&mut self, t: u64, cost: u64, answer: Answer) -> Result<(), Box<Failure>> {
-        if cost > 0 && answer.verdict != Verdict::Never {
+    fn checked(&mut self, t: u64, cost: u64, answer: OracleDecision) -> Result<(), Box<Failure>> {
+        if cost > 0 && answer.verdict != OracleVerdict::Never {
             self.time.decided(&self.profile);
         }
         match answer.verdict {
-            Verdict::Pass { .. } if cost > 0 => {
+            OracleVerdict::Pass { .. } if cost > 0 => {
                 if self.charges.len() == CHARGES {
                     self.charges.pop_front();
                 }
                 self.charges.push_back((cost, t));
             }
-            Verdict::Refuse { retry_after } => {
+            OracleVerdict::Refuse { retry_after } => {
                 self.time.refused(retry_after);
                 self.check_wait(t, cost, retry_after, answer)?;
             }
@@ -149,7 +149,13 @@ impl Walk<'_> {
     }
 
     /// A refused request passes after its wait, and not a nanosecond earlier.
-    fn check_wait(&self, t: u64, cost: u64, wait: u64, answer: Answer) -> Result<(), Box<Failure>> {
+    fn check_wait(
+        &self,
+        t: u64,
+        cost: u64,
+        wait: u64,
+        answer: OracleDecision,
+    ) -> Result<(), Box<Failure>> {
         // A wait beyond the clock is reported as the longest one.
         let Some(then) = t.checked_add(wait).filter(|_| wait < u64::MAX) else {
             return Ok(());

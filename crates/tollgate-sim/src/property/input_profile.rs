@@ -1,6 +1,6 @@
 //! What a history must know of its limiter to make requests that test it, and how its time passes.
 
-use crate::oracle::bucket::HEAL_NS;
+use crate::oracle::bucket::REPAIR_NS;
 use crate::rng::Rng;
 
 /// The longest sleep: nine years.
@@ -22,7 +22,7 @@ pub struct InputProfile {
     pub tick: u64,
     /// The time in which all comes back.
     pub fill: u64,
-    /// Steps back of up to this are small: nothing is healed.
+    /// Steps back of up to this are small: nothing is repaired.
     pub small_back: u64,
     /// The clock never shows less: the very origin has tests of its own.
     pub floor: u64,
@@ -46,7 +46,7 @@ impl InputProfile {
             cap_min: 1,
             tick: p_ns / n.max(1),
             fill: u64::try_from(fill).unwrap_or(u64::MAX),
-            small_back: HEAL_NS,
+            small_back: REPAIR_NS,
             has_refunds: true,
             goes_far_back: true,
             ..Self::default()
@@ -72,7 +72,7 @@ impl InputProfile {
 #[derive(Clone, Debug)]
 pub struct Time {
     now: u64,
-    /// The latest moment of a write since the state was last known to be healed.
+    /// The latest moment of a write since the state was last known to be repaired.
     latest: u64,
     /// The end of the wait of the last refusal.
     due: Option<u64>,
@@ -105,12 +105,12 @@ impl Time {
         self.now < END_OF_TIME
     }
 
-    /// Whether the clock is so far behind the state that it may have to be healed.
+    /// Whether the clock is so far behind the state that it may have to be repaired.
     pub fn is_far_behind(&self, profile: &InputProfile) -> bool {
         self.latest.saturating_sub(self.now) > profile.small_back
     }
 
-    /// A charge was decided now: if there was something to heal, it is healed, and what was not far
+    /// A charge was decided now: if there was something to repair, it is repaired, and what was not far
     /// enough ahead for that is at most a small step ahead.
     pub fn decided(&mut self, profile: &InputProfile) {
         let ahead = self.now.saturating_add(profile.small_back);

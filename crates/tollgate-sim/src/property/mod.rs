@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! Golden timelines cover what their author thought of. A random history covers more: random limits,
-//! costs from nothing to more than ever fits, and a clock that stands still, moves by a
+//! costs from nothing to more than ever fits, and a stopped clock, moves by a
 //! nanosecond, lands exactly on the end of a wait or just before it, sleeps for long, or steps back a
 //! little or a lot. In every step product and oracle must give the same answer: verdict, wait, what
 //! remains, when it resets and when more is left. Every refusal is checked, too: repeated

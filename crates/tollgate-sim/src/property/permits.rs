@@ -5,7 +5,7 @@ use super::Walked;
 use super::failure::Recent;
 use super::input_profile::{InputProfile, Time};
 use crate::model::{PermitModel, PermitOp};
-use crate::oracle::{Concurrency, Verdict};
+use crate::oracle::{OracleConcurrency, OracleVerdict};
 use crate::rng::Rng;
 use crate::subject::permits::StorePermits;
 
@@ -26,7 +26,7 @@ pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
         ..InputProfile::default()
     };
     let mut recent = Recent::new(format!("limit {limit} ttl_ns {ttl_ns}"));
-    let mut oracle = Concurrency::new(limit, ttl_ns);
+    let mut oracle = OracleConcurrency::new(limit, ttl_ns);
     let mut store =
         StorePermits::new(limit, ttl_ns).map_err(|error| recent.setup_failure(error))?;
     let mut time = Time::new(rng, &profile);
@@ -49,13 +49,13 @@ pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
             return Err(recent.failure("core and oracle disagree", expected, got));
         }
         if let (PermitOp::Acquire, Ok(answer)) = (op, expected)
-            && let Verdict::Refuse { retry_after } = answer.verdict
+            && let OracleVerdict::Refuse { retry_after } = answer.verdict
         {
             time.refused(retry_after);
             let mut peek = |at| store.apply(at, PermitOp::Peek, holder);
             let early = peek((t + retry_after).saturating_sub(1));
             let late = peek(t + retry_after);
-            let passes = |answer: &Result<crate::oracle::Answer, String>| {
+            let passes = |answer: &Result<crate::oracle::OracleDecision, String>| {
                 answer.as_ref().is_ok_and(|answer| answer.passed())
             };
             if passes(&early) || !passes(&late) {

@@ -2,8 +2,8 @@
 
 use super::convert::span;
 use crate::parameters::Parameters;
-use crate::replay::Subject;
-use crate::timeline::{Observation, Operation, Step};
+use crate::replay::CaseRunner;
+use crate::timeline::{Observation, Operation, TimelineStep};
 use tollgate::shape::{Adaptive, Estimator};
 use tollgate::shape::{EstimatorLimit, Sample};
 
@@ -16,7 +16,7 @@ const DEFAULT_TIMEOUT_NS: u64 = 5_000_000_000;
 /// # Errors
 ///
 /// If they are of no adaptive limit, or make none.
-pub fn open(numbers: &Parameters) -> Result<Box<dyn Subject>, String> {
+pub fn open(numbers: &Parameters) -> Result<Box<dyn CaseRunner>, String> {
     let (by, initial, min, max, timeout_ns) = match *numbers {
         Parameters::Aimd {
             backoff_pct: Some(percent),
@@ -51,8 +51,8 @@ pub fn open(numbers: &Parameters) -> Result<Box<dyn Subject>, String> {
 
 struct Unguarded(EstimatorLimit);
 
-impl Subject for Unguarded {
-    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
+impl CaseRunner for Unguarded {
+    fn apply(&mut self, step: &TimelineStep) -> Result<Observation, String> {
         let Operation::Sample {
             rtt_ns,
             inflight,

@@ -2,9 +2,9 @@
 
 use super::convert::bucket_parameters;
 use super::group::{CREDIT, OpenGroup, PEAK};
-use super::word::WordSteps;
-use crate::model::{Change, Charge, GroupAnswer, GroupModel, Keyed, Model};
-use crate::oracle::{Answer, LimitSpec, Verdict};
+use super::packed_algorithm::PackedModel;
+use crate::model::{GroupDecision, GroupModel, Keyed, Model, ModelChange, ModelCharge};
+use crate::oracle::{LimitSpec, OracleDecision, OracleVerdict};
 use crate::parameters::Parameters;
 use std::cmp::Reverse;
 use tollgate::algorithm::bucket::Bucket;
@@ -12,7 +12,7 @@ use tollgate_policy::BurstCredits;
 
 /// Named buckets, in the order of configuration.
 #[derive(Clone, Debug)]
-pub struct BucketGroup(Vec<(String, Keyed<WordSteps<Bucket>>)>);
+pub struct BucketGroup(Vec<(String, Keyed<PackedModel<Bucket>>)>);
 
 impl BucketGroup {
     /// All buckets of all limits full.
@@ -23,7 +23,7 @@ impl BucketGroup {
     pub fn new(limits: &[LimitSpec]) -> Result<Self, String> {
         let limits = limits.iter().map(|spec| {
             let LimitSpec { cap, n, p_ns, .. } = *spec;
-            let steps = WordSteps::new(Parameters::TokenBucket { cap, n, p_ns })?;
+            let steps = PackedModel::new(Parameters::TokenBucket { cap, n, p_ns })?;
             Ok((spec.name.clone(), Keyed::new(steps)))
         });
         limits.collect::<Result<_, String>>().map(Self)
@@ -38,7 +38,7 @@ impl BucketGroup {
         let quota = credits.quota().map_err(|error| error.to_string())?;
         let peak = quota.peak.ok_or("there is no peak")?;
         let limits = [(CREDIT, quota.limit), (PEAK, peak)].map(|(name, limit)| {
-            let steps = WordSteps::new(bucket_parameters(limit.algorithm())?)?;
+            let steps = PackedModel::new(bucket_parameters(limit.algorithm())?)?;
             Ok((name.to_owned(), Keyed::new(steps)))
         });
         limits.into_iter().collect::<Result<_, String>>().map(Self)
@@ -54,7 +54,7 @@ impl BucketGroup {
         place.ok_or_else(|| format!("no limit is called `{name}`"))
     }
 
-    fn limit(&mut self, name: &str) -> Result<&mut Keyed<WordSteps<Bucket>>, String> {
+    fn limit(&mut self, name: &str) -> Result<&mut Keyed<PackedModel<Bucket>>, String> {
         let place = self.place(name)?;
         let (_, limit) = self.0.get_mut(place).ok_or("no such limit")?;
         Ok(limit)
@@ -65,9 +65,9 @@ impl GroupModel for BucketGroup {
     fn charge(
         &mut self,
         t: u64,
-        charges: &[Charge<'_>],
+        charges: &[ModelCharge<'_>],
         take: bool,
-    ) -> Result<GroupAnswer, String> {
+    ) -> Result<GroupDecision, String> {
         let mut found = Vec::new();
         for &charge in charges {
             found.push((self.place(charge.limit)?, charge, self.peek(t, charge)?));
@@ -77,10 +77,10 @@ impl GroupModel for BucketGroup {
         let verdict = reported.answer.verdict;
         for &(_, charge, alone) in found.iter().filter(|_| take) {
             // If the request is refused, only the limits that refuse it themselves are charged: they
-            // take nothing, and heal if they have to.
-            let heals =
-                matches!(alone.verdict, Verdict::Refuse { .. }) && verdict != Verdict::Never;
-            if reported.answer.passed() || heals {
+            // take nothing, and repair if they have to.
+            let repairs = matches!(alone.verdict, OracleVerdict::Refuse { .. })
+                && verdict != OracleVerdict::Never;
+            if reported.answer.passed() || repairs {
                 self.limit(charge.limit)?.check(charge.key, t, charge.cost);
             }
         }
@@ -89,25 +89,25 @@ impl GroupModel for BucketGroup {
 }
 
 impl OpenGroup for BucketGroup {
-    fn peek(&self, t: u64, charge: Charge<'_>) -> Result<Answer, String> {
+    fn peek(&self, t: u64, charge: ModelCharge<'_>) -> Result<OracleDecision, String> {
         let (_, limit) = self.0.get(self.place(charge.limit)?).ok_or("no limit")?;
         Ok(limit.peek(charge.key, t, charge.cost))
     }
 
-    fn refund(&mut self, t: u64, charge: Charge<'_>, issued: u64) -> Result<(), String> {
-        let Charge { limit, key, cost } = charge;
-        let refund = Change::Refund { cost, issued };
+    fn refund(&mut self, t: u64, charge: ModelCharge<'_>, issued: u64) -> Result<(), String> {
+        let ModelCharge { limit, key, cost } = charge;
+        let refund = ModelChange::Refund { cost, issued };
         self.limit(limit)?.change(key, t, refund).map(drop)
     }
 }
 
 /// Which limit is reported: never before all, then the longest wait; if all pass, the one with the
 /// fewest further requests, then the later reset. Among equals the one configured first.
-fn reported(found: &[(usize, Charge<'_>, Answer)]) -> Option<GroupAnswer> {
-    let severity = |answer: &Answer| match answer.verdict {
-        Verdict::Never => (2, 0),
-        Verdict::Refuse { retry_after } => (1, retry_after),
-        Verdict::Pass { .. } => (0, 0),
+fn reported(found: &[(usize, ModelCharge<'_>, OracleDecision)]) -> Option<GroupDecision> {
+    let severity = |answer: &OracleDecision| match answer.verdict {
+        OracleVerdict::Never => (2, 0),
+        OracleVerdict::Refuse { retry_after } => (1, retry_after),
+        OracleVerdict::Pass { .. } => (0, 0),
     };
     // `min_by_key` gives the first of equals.
     let (_, charge, answer) = found.iter().min_by_key(|(_, charge, answer)| {
@@ -116,7 +116,7 @@ fn reported(found: &[(usize, Charge<'_>, Answer)]) -> Option<GroupAnswer> {
         let among_passed = (severity.0 == 0).then_some((further, Reverse(answer.reset_after)));
         (Reverse(severity), among_passed)
     })?;
-    Some(GroupAnswer {
+    Some(GroupDecision {
         answer: *answer,
         reported: charge.limit.to_owned(),
     })

@@ -1,21 +1,21 @@
 //! The product's answers in the oracle's types, and the oracle's numbers in the product's types.
 
-use crate::oracle::{Answer, Verdict};
+use crate::oracle::{OracleDecision, OracleVerdict};
 use crate::parameters::Parameters;
 use tollgate::{Algorithm, Decision, Moment, QuotaStatus, Span};
 
 /// A verdict and what is left, as one answer.
-pub fn answer(verdict: tollgate::Verdict, status: QuotaStatus) -> Answer {
-    Answer {
+pub fn answer(verdict: tollgate::Verdict, status: QuotaStatus) -> OracleDecision {
+    OracleDecision {
         verdict: match verdict {
-            tollgate::Verdict::Pass => Verdict::Pass { delay: 0 },
-            tollgate::Verdict::Wait { delay } => Verdict::Pass {
+            tollgate::Verdict::Pass => OracleVerdict::Pass { delay: 0 },
+            tollgate::Verdict::Wait { delay } => OracleVerdict::Pass {
                 delay: delay.as_nanos(),
             },
-            tollgate::Verdict::Refuse { retry_after } => Verdict::Refuse {
+            tollgate::Verdict::Refuse { retry_after } => OracleVerdict::Refuse {
                 retry_after: retry_after.as_nanos(),
             },
-            tollgate::Verdict::Never => Verdict::Never,
+            tollgate::Verdict::Never => OracleVerdict::Never,
         },
         remaining: status.remaining,
         reset_after: status.full_after.as_nanos(),
@@ -24,7 +24,7 @@ pub fn answer(verdict: tollgate::Verdict, status: QuotaStatus) -> Answer {
 }
 
 /// A decision as an answer.
-pub fn answer_of(decision: &Decision) -> Answer {
+pub fn answer_of(decision: &Decision) -> OracleDecision {
     answer(decision.verdict, decision.status)
 }
 

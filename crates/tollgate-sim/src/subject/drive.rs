@@ -1,17 +1,17 @@
 //! Runs the steps of a timeline on a model.
 
 use super::group::keys_of;
-use crate::model::{Change, GroupModel, Model, PermitModel, PermitOp};
-use crate::oracle::{Answer, Verdict};
-use crate::replay::Subject;
-use crate::timeline::{Observation, Operation, Step};
+use crate::model::{GroupModel, Model, ModelChange, PermitModel, PermitOp};
+use crate::oracle::{OracleDecision, OracleVerdict};
+use crate::replay::CaseRunner;
+use crate::timeline::{Observation, Operation, TimelineStep};
 
 /// A limiter for many keys as subject.
 #[derive(Debug)]
 pub struct ModelSubject(pub Box<dyn Model>);
 
-impl Subject for ModelSubject {
-    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
+impl CaseRunner for ModelSubject {
+    fn apply(&mut self, step: &TimelineStep) -> Result<Observation, String> {
         let (t, key, model) = (step.time()?, step.key.as_str(), &mut self.0);
         let cost = step.cost.unwrap_or(0);
         let change = match step.operation()? {
@@ -20,9 +20,9 @@ impl Subject for ModelSubject {
             Operation::Burst { count } | Operation::BurstQuiet { count } => {
                 return Ok(burst(model.as_mut(), t, step, count));
             }
-            Operation::Refund { issued_ns: issued } => Change::Refund { cost, issued },
-            Operation::SetCap { cap } => Change::SetCap { cap },
-            Operation::SetRate { n, p_ns } => Change::SetRate { n, p_ns },
+            Operation::Refund { issued_ns: issued } => ModelChange::Refund { cost, issued },
+            Operation::SetCap { cap } => ModelChange::SetCap { cap },
+            Operation::SetRate { n, p_ns } => ModelChange::SetRate { n, p_ns },
             _ => return Err(step.unsupported()),
         };
         // A change of the limit reports on the key of the row, also if that was never charged.
@@ -32,8 +32,8 @@ impl Subject for ModelSubject {
 
 /// `answer` with the reason that it does not contain: room for the cost, and still refused, is refused
 /// for the wait. Only queues do that.
-fn explained(answer: Answer, cost: u64) -> Observation {
-    let is_refused = matches!(answer.verdict, Verdict::Refuse { .. });
+fn explained(answer: OracleDecision, cost: u64) -> Observation {
+    let is_refused = matches!(answer.verdict, OracleVerdict::Refuse { .. });
     let for_wait = is_refused && answer.remaining >= cost;
     let observed = Observation::from(answer);
     Observation {
@@ -46,7 +46,7 @@ fn explained(answer: Answer, cost: u64) -> Observation {
 
 /// `count` checks at one instant, of one unit unless the step has a cost: how many passed, the wait of
 /// the first refusal, the delay of the last that passed, and what is left in the end.
-fn burst(model: &mut dyn Model, t: u64, step: &Step, count: u64) -> Observation {
+fn burst(model: &mut dyn Model, t: u64, step: &TimelineStep, count: u64) -> Observation {
     let cost = step.cost.unwrap_or(1);
     let mut whole = Observation {
         allowed: Some(0),
@@ -73,8 +73,8 @@ fn burst(model: &mut dyn Model, t: u64, step: &Step, count: u64) -> Observation 
 #[derive(Debug)]
 pub struct GroupSubject<G>(pub G);
 
-impl<G: GroupModel> Subject for GroupSubject<G> {
-    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
+impl<G: GroupModel> CaseRunner for GroupSubject<G> {
+    fn apply(&mut self, step: &TimelineStep) -> Result<Observation, String> {
         let take = match step.operation()? {
             Operation::Check {} => true,
             Operation::Peek {} => false,
@@ -92,8 +92,8 @@ impl<G: GroupModel> Subject for GroupSubject<G> {
 #[derive(Debug)]
 pub struct PermitSubject<P>(pub P);
 
-impl<P: PermitModel> Subject for PermitSubject<P> {
-    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
+impl<P: PermitModel> CaseRunner for PermitSubject<P> {
+    fn apply(&mut self, step: &TimelineStep) -> Result<Observation, String> {
         let (op, reason) = match step.operation()? {
             Operation::Acquire {} => (PermitOp::Acquire, None),
             Operation::Peek {} => (PermitOp::Peek, None),

@@ -1,8 +1,8 @@
 //! The fair queue as subject: `why` is the sequence number of an arrival, or `seq:flow` of what is
 //! dispatched, and empty if nothing is.
 
-use crate::replay::Subject;
-use crate::timeline::{Case, Observation, Operation, Step};
+use crate::replay::CaseRunner;
+use crate::timeline::{Observation, Operation, TimelineCase, TimelineStep};
 use std::collections::{BTreeMap, HashMap};
 use tollgate::shape::fair_queue::{FairQueue, FairQueueConfig, Ticket};
 
@@ -26,7 +26,7 @@ impl FairQueueSubject {
     /// # Errors
     ///
     /// If a word is neither.
-    pub fn open(case: &Case) -> Result<Self, String> {
+    pub fn open(case: &TimelineCase) -> Result<Self, String> {
         let mut depth = None;
         let mut weights = HashMap::new();
         for word in &case.words {
@@ -59,7 +59,7 @@ impl FairQueueSubject {
         })
     }
 
-    fn enqueue(&mut self, step: &Step) -> Result<String, String> {
+    fn enqueue(&mut self, step: &TimelineStep) -> Result<String, String> {
         let weight = *self
             .weights
             .get(&step.key)
@@ -82,7 +82,7 @@ impl FairQueueSubject {
     }
 
     /// Completes the request that the row names, or the longest running one.
-    fn complete(&mut self, step: &Step) -> Result<String, String> {
+    fn complete(&mut self, step: &TimelineStep) -> Result<String, String> {
         let seq = match &step.expect.why {
             Some(named) => named
                 .parse()
@@ -102,8 +102,8 @@ impl FairQueueSubject {
     }
 }
 
-impl Subject for FairQueueSubject {
-    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
+impl CaseRunner for FairQueueSubject {
+    fn apply(&mut self, step: &TimelineStep) -> Result<Observation, String> {
         let why = match step.operation()? {
             Operation::Enqueue {} => self.enqueue(step)?,
             Operation::Dispatch {} => {

@@ -3,8 +3,8 @@
 use super::convert::{answer_of, at, rate};
 use super::group::{CREDIT, OpenGroup, PEAK};
 use super::limiter::{MAX_KEYS, charged_at};
-use crate::model::{Charge, GroupAnswer, GroupModel};
-use crate::oracle::{Answer, LimitSpec};
+use crate::model::{GroupDecision, GroupModel, ModelCharge};
+use crate::oracle::{LimitSpec, OracleDecision};
 use tollgate::{Gate, Limit, LimitId, ManualClock};
 use tollgate_policy::BurstCredits;
 
@@ -72,9 +72,9 @@ impl GroupModel for GateGroup {
     fn charge(
         &mut self,
         t: u64,
-        charges: &[Charge<'_>],
+        charges: &[ModelCharge<'_>],
         take: bool,
-    ) -> Result<GroupAnswer, String> {
+    ) -> Result<GroupDecision, String> {
         if !take {
             return Err("a gate does not peek".to_owned());
         }
@@ -90,7 +90,7 @@ impl GroupModel for GateGroup {
         let admission = self.gate.admit(&charges);
         let binding = admission.binding.ok_or("no limit decided")?;
         let named = self.limits.iter().find(|&&(_, limit)| limit == binding);
-        Ok(GroupAnswer {
+        Ok(GroupDecision {
             answer: answer_of(&admission.decision),
             reported: named.map(|(name, _)| name.clone()).unwrap_or_default(),
         })
@@ -98,13 +98,13 @@ impl GroupModel for GateGroup {
 }
 
 impl OpenGroup for GateGroup {
-    fn peek(&self, t: u64, charge: Charge<'_>) -> Result<Answer, String> {
+    fn peek(&self, t: u64, charge: ModelCharge<'_>) -> Result<OracleDecision, String> {
         let limiter = self.gate.limiter(self.limit(charge.limit)?);
         self.time.set(at(t));
         Ok(answer_of(&limiter.peek(charge.key, charge.cost)))
     }
 
-    fn refund(&mut self, t: u64, charge: Charge<'_>, issued: u64) -> Result<(), String> {
+    fn refund(&mut self, t: u64, charge: ModelCharge<'_>, issued: u64) -> Result<(), String> {
         let limiter = self.gate.limiter(self.limit(charge.limit)?);
         self.time.set(at(t));
         let _ = limiter.settle(charge.key, &charged_at(issued), charge.cost, 0);

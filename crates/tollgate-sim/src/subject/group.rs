@@ -4,10 +4,10 @@
 //! for each limit that it falls under, `ip=1/org=O`.
 
 use super::convert::{rate, span};
-use crate::model::{Change, Charge, GroupModel, Model};
-use crate::oracle::{Answer, LimitSpec, Verdict};
+use crate::model::{GroupModel, Model, ModelChange, ModelCharge};
+use crate::oracle::{LimitSpec, OracleDecision, OracleVerdict};
 use crate::parameters::Parameters;
-use crate::timeline::{Case, Step};
+use crate::timeline::{TimelineCase, TimelineStep};
 use tollgate_policy::BurstCredits;
 
 /// The two limits of burst credits.
@@ -43,7 +43,7 @@ pub fn credits_of(numbers: &Parameters) -> Result<BurstCredits, String> {
 /// # Errors
 ///
 /// If a word is not of a limit, or a limit lacks a number.
-pub fn limits_of(case: &Case) -> Result<Vec<LimitSpec>, String> {
+pub fn limits_of(case: &TimelineCase) -> Result<Vec<LimitSpec>, String> {
     let mut limits: Vec<LimitSpec> = Vec::new();
     // The words keep the order of configuration; the map of parameters does not.
     for word in &case.words {
@@ -82,24 +82,28 @@ pub fn limits_of(case: &Case) -> Result<Vec<LimitSpec>, String> {
 /// # Errors
 ///
 /// If a part is no `limit=key`.
-pub fn keys_of<'a>(step: &'a Step) -> Result<Vec<Charge<'a>>, String> {
+pub fn keys_of<'a>(step: &'a TimelineStep) -> Result<Vec<ModelCharge<'a>>, String> {
     let cost = step.cost.unwrap_or(0);
     let charge = |word: &'a str| {
         let named = word.split_once('=');
         let (limit, key) = named.ok_or_else(|| format!("`{word}` names no limit"))?;
-        Ok(Charge { limit, key, cost })
+        Ok(ModelCharge { limit, key, cost })
     };
     step.key.split('/').map(charge).collect()
 }
 
 /// The answers of two limits as one: what both can give, and the later reset.
-pub fn combined(verdict: Verdict, one: Answer, other: Answer) -> Answer {
+pub fn combined(
+    verdict: OracleVerdict,
+    one: OracleDecision,
+    other: OracleDecision,
+) -> OracleDecision {
     let binding = match other.remaining < one.remaining {
         true => other,
         false => one,
     };
     let at_most = one.next_after == 0 || other.next_after == 0;
-    Answer {
+    OracleDecision {
         verdict,
         remaining: binding.remaining,
         reset_after: one.reset_after.max(other.reset_after),
@@ -119,75 +123,76 @@ pub trait OpenGroup: GroupModel {
     /// # Errors
     ///
     /// If there is no such limit.
-    fn peek(&self, t: u64, charge: Charge<'_>) -> Result<Answer, String>;
+    fn peek(&self, t: u64, charge: ModelCharge<'_>) -> Result<OracleDecision, String>;
 
     /// Gives back what was charged to one limit at `issued`.
     ///
     /// # Errors
     ///
     /// If there is no such limit.
-    fn refund(&mut self, t: u64, charge: Charge<'_>, issued: u64) -> Result<(), String>;
+    fn refund(&mut self, t: u64, charge: ModelCharge<'_>, issued: u64) -> Result<(), String>;
 }
 
 /// Burst credits: a group of the limits `CREDIT` and `PEAK`, both charged with the same key and cost.
 #[derive(Clone, Debug)]
 pub struct CreditsModel<G>(pub G);
 
-fn both(key: &str, cost: u64) -> [Charge<'_>; 2] {
-    [CREDIT, PEAK].map(|limit| Charge { limit, key, cost })
+fn both(key: &str, cost: u64) -> [ModelCharge<'_>; 2] {
+    [CREDIT, PEAK].map(|limit| ModelCharge { limit, key, cost })
 }
 
 /// A limit that is missing is one that never passes: every comparison fails then.
-const MISSING: Answer = Answer {
-    verdict: Verdict::Never,
+const MISSING: OracleDecision = OracleDecision {
+    verdict: OracleVerdict::Never,
     remaining: 0,
     reset_after: 0,
     next_after: 0,
 };
 
 impl<G: OpenGroup> CreditsModel<G> {
-    fn each(&self, t: u64, key: &str, cost: u64) -> [Answer; 2] {
+    fn each(&self, t: u64, key: &str, cost: u64) -> [OracleDecision; 2] {
         both(key, cost).map(|charge| self.0.peek(t, charge).unwrap_or(MISSING))
     }
 
-    fn report(&self, t: u64, key: &str, verdict: Verdict) -> Answer {
+    fn report(&self, t: u64, key: &str, verdict: OracleVerdict) -> OracleDecision {
         let [credit, peak] = self.each(t, key, 0);
         combined(verdict, credit, peak)
     }
 }
 
 impl<G: OpenGroup> Model for CreditsModel<G> {
-    fn check(&mut self, key: &str, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, key: &str, t: u64, cost: u64) -> OracleDecision {
         let charged = self.0.charge(t, &both(key, cost), true);
-        let verdict = charged.map_or(Verdict::Never, |charged| charged.answer.verdict);
+        let verdict = charged.map_or(OracleVerdict::Never, |charged| charged.answer.verdict);
         self.report(t, key, verdict)
     }
 
-    fn peek(&self, key: &str, t: u64, cost: u64) -> Answer {
+    fn peek(&self, key: &str, t: u64, cost: u64) -> OracleDecision {
         let [credit, peak] = self.each(t, key, cost);
         let refused = match (credit.verdict, peak.verdict) {
-            (Verdict::Pass { .. }, Verdict::Pass { .. }) => {
+            (OracleVerdict::Pass { .. }, OracleVerdict::Pass { .. }) => {
                 return combined(credit.verdict, credit, peak);
             }
-            (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
-            (Verdict::Refuse { retry_after: a }, Verdict::Refuse { retry_after: b }) => {
-                Verdict::Refuse {
-                    retry_after: a.max(b),
-                }
-            }
-            (refused @ Verdict::Refuse { .. }, _) | (_, refused) => refused,
+            (OracleVerdict::Never, _) | (_, OracleVerdict::Never) => OracleVerdict::Never,
+            (
+                OracleVerdict::Refuse { retry_after: a },
+                OracleVerdict::Refuse { retry_after: b },
+            ) => OracleVerdict::Refuse {
+                retry_after: a.max(b),
+            },
+            (refused @ OracleVerdict::Refuse { .. }, _) | (_, refused) => refused,
         };
         // Neither would be charged.
         self.report(t, key, refused)
     }
 
-    fn change(&mut self, key: &str, t: u64, change: Change) -> Result<Answer, String> {
-        let Change::Refund { cost, issued } = change else {
+    fn change(&mut self, key: &str, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
+        let ModelChange::Refund { cost, issued } = change else {
             return Err(change.unsupported());
         };
         for charge in both(key, cost) {
             self.0.refund(t, charge, issued)?;
         }
-        Ok(self.report(t, key, Verdict::Pass { delay: 0 }))
+        Ok(self.report(t, key, OracleVerdict::Pass { delay: 0 }))
     }
 }

@@ -1,11 +1,11 @@
 //! A keyed limiter of the public interface.
 
 use super::convert::{answer_of, at, rate, span};
-use crate::model::{Change, Model};
-use crate::oracle::Answer;
+use crate::model::{Model, ModelChange};
+use crate::oracle::OracleDecision;
 use crate::parameters::Parameters;
 use crate::replay::CannotOpen;
-use crate::timeline::{Case, Operation};
+use crate::timeline::{Operation, TimelineCase};
 use tollgate::algorithm::sliding::{Layout, Sliding, Tail};
 use tollgate::{Algorithm, Decision, Estimate, Limit, Limiter, ManualClock, Origin, QuotaStatus};
 
@@ -116,13 +116,13 @@ pub(super) fn layout_of(numbers: &Parameters) -> Option<Layout> {
 /// # Errors
 ///
 /// If one does not.
-pub fn check_layouts(case: &Case, numbers: &Parameters) -> Result<(), CannotOpen> {
+pub fn check_layouts(case: &TimelineCase, numbers: &Parameters) -> Result<(), CannotOpen> {
     if layout_of(numbers).is_none() {
         return Ok(());
     }
     for step in &case.steps {
         if let Ok(Operation::SetCap { cap }) = step.operation() {
-            algorithm_of(&numbers.with(Change::SetCap { cap })?)?;
+            algorithm_of(&numbers.with(ModelChange::SetCap { cap })?)?;
         }
     }
     Ok(())
@@ -161,24 +161,26 @@ pub(super) fn charged_at(issued: u64) -> Decision {
 }
 
 impl Model for StoreLimiter {
-    fn check(&mut self, key: &str, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, key: &str, t: u64, cost: u64) -> OracleDecision {
         self.limiter.clock().set(at(t));
         answer_of(&self.limiter.charge(key, cost))
     }
 
-    fn peek(&self, key: &str, t: u64, cost: u64) -> Answer {
+    fn peek(&self, key: &str, t: u64, cost: u64) -> OracleDecision {
         self.limiter.clock().set(at(t));
         answer_of(&self.limiter.peek(key, cost))
     }
 
-    fn change(&mut self, key: &str, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, key: &str, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         self.limiter.clock().set(at(t));
         match change {
-            Change::Refund { .. } if self.numbers.is_queue() => return Err(change.unsupported()),
-            Change::Refund { cost, issued } => {
+            ModelChange::Refund { .. } if self.numbers.is_queue() => {
+                return Err(change.unsupported());
+            }
+            ModelChange::Refund { cost, issued } => {
                 let _ = self.limiter.settle(key, &charged_at(issued), cost, 0);
             }
-            Change::SetCap { .. } | Change::SetRate { .. } => {
+            ModelChange::SetCap { .. } | ModelChange::SetRate { .. } => {
                 let numbers = self.numbers.with(change)?;
                 let algorithm = algorithm_in_any_layout(&numbers);
                 let algorithm = algorithm.map_err(|error| error.to_string())?;

@@ -1,8 +1,8 @@
 //! The sliding log as a model: a ring of stamps per key.
 
 use super::convert::{answer, at, span};
-use crate::model::{Change, KeyModel};
-use crate::oracle::Answer;
+use crate::model::{KeyModel, ModelChange};
+use crate::oracle::OracleDecision;
 use std::cell::Cell;
 use tollgate::algorithm::log::{Log, Ring};
 use tollgate::{QuotaStatus, Verdict};
@@ -33,7 +33,7 @@ impl LogSteps {
         Ring::over(&self.cells)
     }
 
-    fn charge(&self, t: u64, cost: u64, take: bool) -> Answer {
+    fn charge(&self, t: u64, cost: u64, take: bool) -> OracleDecision {
         let nothing = (Verdict::Never, QuotaStatus::default());
         let (verdict, status) = self
             .ring()
@@ -57,22 +57,22 @@ impl LogSteps {
 }
 
 impl KeyModel for LogSteps {
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         self.charge(t, cost, true)
     }
 
-    fn peek(&self, t: u64, cost: u64) -> Answer {
+    fn peek(&self, t: u64, cost: u64) -> OracleDecision {
         self.charge(t, cost, false)
     }
 
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         match change {
-            Change::Refund { cost, issued } => {
+            ModelChange::Refund { cost, issued } => {
                 if let Some(ring) = self.ring() {
                     self.log.refund(ring, cost, at(issued));
                 }
             }
-            Change::SetCap { cap } => self.set_limit(cap)?,
+            ModelChange::SetCap { cap } => self.set_limit(cap)?,
             _ => return Err(change.unsupported()),
         }
         let status = self.ring().map(|ring| self.log.status(ring, at(t)));

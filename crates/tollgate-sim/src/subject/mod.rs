@@ -18,8 +18,8 @@ pub mod gate;
 pub mod group;
 pub mod limiter;
 pub mod log;
+pub mod packed_algorithm;
 pub mod permits;
-pub mod word;
 
 pub use self::drive::{GroupSubject, ModelSubject, PermitSubject};
 
@@ -28,17 +28,17 @@ use self::gate::GateGroup;
 use self::group::{CreditsModel, credits_of, limits_of};
 use self::limiter::{StoreLimiter, check_layouts};
 use self::log::LogSteps;
+use self::packed_algorithm::PackedModel;
 use self::permits::StorePermits;
-use self::word::WordSteps;
 use crate::model::{Keyed, Model};
 use crate::oracle::{
-    Bucket, BurstCredits, Concurrency, FixedWindow, Hierarchy, LeakyQueue, SlidingCounter,
-    SlidingLog,
+    OracleBucket, OracleBurstCredits, OracleConcurrency, OracleFixedWindow, OracleHierarchy,
+    OracleLeakyQueue, OracleSlidingCounter, OracleSlidingLog,
 };
 use crate::parameters::Parameters;
 use crate::replay::{CannotOpen, Opened};
-use crate::timeline::Case;
-use tollgate::algorithm::bucket::Bucket as CoreBucket;
+use crate::timeline::TimelineCase;
+use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
@@ -51,32 +51,37 @@ use tollgate::algorithm::window::Window;
 pub fn oracle_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> {
     use Parameters as P;
     Ok(match *numbers {
-        P::TokenBucket { cap, n, p_ns } => boxed(Bucket::token_bucket(cap, n, p_ns)),
-        P::Gcra { n, p_ns, tau_ns } => boxed(Bucket::gcra(n, p_ns, tau_ns)),
+        P::TokenBucket { cap, n, p_ns } => boxed(OracleBucket::token_bucket(cap, n, p_ns)),
+        P::Gcra { n, p_ns, tau_ns } => boxed(OracleBucket::gcra(n, p_ns, tau_ns)),
         P::LeakyQueue {
             queue,
             n,
             p_ns,
             max_wait_ns,
-        } => boxed(LeakyQueue::new(queue, n, p_ns, max_wait_ns)),
+        } => boxed(OracleLeakyQueue::new(queue, n, p_ns, max_wait_ns)),
         P::FixedWindow {
             limit,
             window_ns,
             anchor_ns,
-        } => boxed(FixedWindow::new(limit, window_ns, anchor_ns)),
-        P::SlidingLog { limit, window_ns } => boxed(SlidingLog::new(limit, window_ns)),
+        } => boxed(OracleFixedWindow::new(limit, window_ns, anchor_ns)),
+        P::SlidingLog { limit, window_ns } => boxed(OracleSlidingLog::new(limit, window_ns)),
         P::SlidingCounter {
             limit,
             window_ns,
             sub,
             strict,
-        } => boxed(SlidingCounter::new(limit, window_ns, sub.into(), strict)),
+        } => boxed(OracleSlidingCounter::new(
+            limit,
+            window_ns,
+            sub.into(),
+            strict,
+        )),
         P::SpanCounter {
             limit,
             window_ns,
             sub,
             span,
-        } => boxed(SlidingCounter::with_span(
+        } => boxed(OracleSlidingCounter::with_span(
             limit,
             window_ns,
             sub.into(),
@@ -88,7 +93,7 @@ pub fn oracle_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> 
             mult,
             dur_ns,
             slack,
-        } => boxed(BurstCredits::new(n, p_ns, mult.into(), dur_ns, slack)),
+        } => boxed(OracleBurstCredits::new(n, p_ns, mult.into(), dur_ns, slack)),
         P::Aimd { .. } | P::Gradient2 { .. } | P::Concurrency { .. } => {
             return Err(format!("the oracle has no model of {numbers:?}").into());
         }
@@ -103,11 +108,11 @@ pub fn oracle_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> 
 pub fn core_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> {
     use Parameters as P;
     Ok(match *numbers {
-        P::TokenBucket { .. } | P::Gcra { .. } => boxed(WordSteps::<CoreBucket>::new(*numbers)?),
-        P::LeakyQueue { .. } => boxed(WordSteps::<Queue>::new(*numbers)?),
-        P::FixedWindow { .. } => boxed(WordSteps::<Window>::new(*numbers)?),
+        P::TokenBucket { .. } | P::Gcra { .. } => boxed(PackedModel::<Bucket>::new(*numbers)?),
+        P::LeakyQueue { .. } => boxed(PackedModel::<Queue>::new(*numbers)?),
+        P::FixedWindow { .. } => boxed(PackedModel::<Window>::new(*numbers)?),
         P::SlidingCounter { .. } | P::SpanCounter { .. } => {
-            boxed(WordSteps::<Sliding>::new(*numbers)?)
+            boxed(PackedModel::<Sliding>::new(*numbers)?)
         }
         P::SlidingLog { limit, window_ns } => boxed(LogSteps::new(limit, window_ns)?),
         P::BurstCredits { .. } => Box::new(CreditsModel(BucketGroup::from_credits(&credits_of(
@@ -152,13 +157,15 @@ fn boxed<M: crate::model::KeyModel + 'static>(model: M) -> Box<dyn Model> {
 /// # Errors
 ///
 /// If the algorithm is not supported, or its numbers are wrong.
-pub fn open_oracle(case: &Case) -> Opened {
+pub fn open_oracle(case: &TimelineCase) -> Opened {
     if case.algorithm == "all_token_bucket" {
-        return Ok(Box::new(GroupSubject(Hierarchy::new(limits_of(case)?))));
+        return Ok(Box::new(GroupSubject(OracleHierarchy::new(limits_of(
+            case,
+        )?))));
     }
     Ok(match Parameters::from_case(case)? {
         Parameters::Concurrency { limit, ttl_ns } => {
-            Box::new(PermitSubject(Concurrency::new(limit, ttl_ns)))
+            Box::new(PermitSubject(OracleConcurrency::new(limit, ttl_ns)))
         }
         numbers => Box::new(ModelSubject(oracle_model(&numbers)?)),
     })
@@ -169,7 +176,7 @@ pub fn open_oracle(case: &Case) -> Opened {
 /// # Errors
 ///
 /// If the algorithm is not supported, its numbers are wrong, or the steps cannot express it.
-pub fn open_core(case: &Case) -> Opened {
+pub fn open_core(case: &TimelineCase) -> Opened {
     match case.algorithm.as_str() {
         "all_token_bucket" => {
             return Ok(Box::new(GroupSubject(BucketGroup::new(&limits_of(case)?)?)));
@@ -187,14 +194,14 @@ pub fn open_core(case: &Case) -> Opened {
 
 /// Opens a case on the memory store, through the public interface.
 ///
-/// The clock stands still until a step moves it. The interface has no limiter for adaptive limits or
+/// A step alone moves the clock. The interface has no limiter for adaptive limits or
 /// queues, sliding windows come in their default layouts only, and a gate does not peek: such cases are
 /// not expressible.
 ///
 /// # Errors
 ///
 /// If the algorithm is not supported, its numbers are wrong, or the interface cannot express it.
-pub fn open_store(case: &Case) -> Opened {
+pub fn open_store(case: &TimelineCase) -> Opened {
     match case.algorithm.as_str() {
         "all_token_bucket" => {
             let gate = GateGroup::new(&limits_of(case)?)?;

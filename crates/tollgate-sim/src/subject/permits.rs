@@ -2,7 +2,7 @@
 
 use super::convert::{answer, answer_of, at, span};
 use crate::model::{PermitModel, PermitOp};
-use crate::oracle::Answer;
+use crate::oracle::OracleDecision;
 use std::collections::HashMap;
 use tollgate::{ConcurrencyLimiter, Limit, ManualClock, Permit, Span, Verdict};
 
@@ -48,7 +48,7 @@ impl StorePermits {
 }
 
 impl PermitModel for StorePermits {
-    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<Answer, String> {
+    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<OracleDecision, String> {
         self.time.set(at(t));
         match op {
             PermitOp::Peek => return Ok(answer_of(&self.limiter.limiter().peek(KEY, 1))),

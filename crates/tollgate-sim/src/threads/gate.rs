@@ -1,6 +1,6 @@
 //! Two limits behind one gate: both are charged or neither.
 
-use super::{Outcome, Workers, burst, per_second, still};
+use super::{ThreadOutcome, Workers, burst, per_second, still};
 use tollgate::{Gate, Limit};
 
 /// The key of each limit.
@@ -9,7 +9,7 @@ const KEYS: [u64; 2] = [42, 43];
 /// A gate admits what the smaller of its limits holds, and charges the other with just as much.
 ///
 /// The threads name the limits in opposite order, as two handlers of one service might.
-pub(super) fn all_or_none(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn all_or_none(workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
     let large = burst(workers.charges());
     let small = (large / 4 * 3).max(1);
     let mut gate = Gate::with_clock(still());
@@ -31,7 +31,7 @@ pub(super) fn all_or_none(workers: &mut Workers<'_>) -> Result<Outcome, String> 
         let admit = |_| u64::from(gate.admit(&charges).decision.is_admitted());
         (0..block.charges).map(admit).sum()
     })?;
-    let mut outcome = Outcome::exactly(small, admitted);
+    let mut outcome = ThreadOutcome::exactly(small, admitted);
     for ((limit, key), burst) in limits.into_iter().zip(KEYS).zip([large, small]) {
         let left = gate.limiter(limit).peek(&key, 0).remaining();
         let what = format!("what is left of {burst}");

@@ -4,7 +4,7 @@
 //! the way, or a key that ended up with two slots, admits one too many; a slot that was moved twice or
 //! not at all shows in what is left and in the number of keys.
 
-use super::{Outcome, Workers, burst, per_second, still};
+use super::{ThreadOutcome, Workers, burst, per_second, still};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tollgate::{Limit, Limiter, ManualClock};
 
@@ -20,7 +20,7 @@ const TABLES_MAX: u64 = 16;
 
 /// Each of several token buckets admits its burst, and each of the keys that are added meanwhile is
 /// charged once.
-pub(super) fn while_the_table_grows(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn while_the_table_grows(workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
     let tables = (workers.charges() / CHARGES_PER_TABLE).clamp(1, TABLES_MAX);
     let (mut admitted, mut expected, mut fresh) = (0, 0, 0);
     let mut faults = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn while_the_table_grows(workers: &mut Workers<'_>) -> Result<Outcome
         fresh += added.iter().sum::<u64>();
         faults.append(&mut faults_of(&limiter, burst, &added));
     }
-    let mut outcome = Outcome::exactly(expected, admitted);
+    let mut outcome = ThreadOutcome::exactly(expected, admitted);
     outcome.faults = faults;
     outcome
         .notes
@@ -79,7 +79,7 @@ fn add(limiter: &Limiter<ManualClock>, adder: usize, adders: usize, is_over: &At
 /// The mismatches of a limiter whose hot keys have nothing left and of whose fresh keys each thread
 /// added so many.
 fn faults_of(limiter: &Limiter<ManualClock>, burst: u64, added: &[u64]) -> Vec<String> {
-    let mut outcome = Outcome::exactly(0, 0);
+    let mut outcome = ThreadOutcome::exactly(0, 0);
     for key in 0..HOT {
         let left = limiter.peek(&key, 0).remaining();
         outcome.expect_equal("what is left to a key", 0, left);
@@ -94,6 +94,6 @@ fn faults_of(limiter: &Limiter<ManualClock>, burst: u64, added: &[u64]) -> Vec<S
     outcome.expect_equal("the number of fresh keys charged once", added, charged_once);
     let live = limiter.live_keys() as u64;
     outcome.expect_equal("the number of keys", HOT + added, live);
-    outcome.expect_equal("the number of crowded decisions", 0, limiter.overflowed());
+    outcome.expect_equal("the number of overflow decisions", 0, limiter.overflowed());
     outcome.faults
 }

@@ -1,6 +1,6 @@
 //! One key of one limiter.
 
-use super::{Block, Outcome, Workers, burst, per_second, still};
+use super::{ChargeBlock, ThreadOutcome, Workers, burst, per_second, still};
 use tollgate::{Clock, Estimate, Limit, Limiter, MonotonicClock, Rate, Span, Verdict};
 
 /// The one key.
@@ -14,7 +14,7 @@ const SLIDING_MAX: u64 = (1 << 24) - 1;
 const SPANS_MAX: u64 = 65_535;
 
 /// A token bucket admits its burst.
-pub(super) fn token_bucket(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn token_bucket(workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
     let burst = burst(workers.charges());
     exactly(
         workers,
@@ -24,13 +24,13 @@ pub(super) fn token_bucket(workers: &mut Workers<'_>) -> Result<Outcome, String>
 }
 
 /// A fixed window admits its limit.
-pub(super) fn fixed_window(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn fixed_window(workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
     let limit = burst(workers.charges());
     exactly(workers, limit, Limit::fixed_window(per_hour(limit)?))
 }
 
 /// A sliding window admits its limit: one that keeps counts only.
-pub(super) fn sliding_window(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn sliding_window(workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
     let limit = burst(workers.charges()).min(SLIDING_MAX);
     let counts = Limit::new(tollgate::Algorithm::SlidingWindow {
         limit,
@@ -41,13 +41,15 @@ pub(super) fn sliding_window(workers: &mut Workers<'_>) -> Result<Outcome, Strin
 }
 
 /// And one that keeps the spans in which something came.
-pub(super) fn sliding_window_with_spans(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn sliding_window_with_spans(
+    workers: &mut Workers<'_>,
+) -> Result<ThreadOutcome, String> {
     let limit = burst(workers.charges()).min(SPANS_MAX);
     exactly(workers, limit, Limit::sliding_window(per_hour(limit)?))
 }
 
 /// A leaky bucket admits what its queue holds, all but the first with a wait.
-pub(super) fn leaky_bucket(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn leaky_bucket(workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
     let queue = burst(workers.charges());
     exactly(
         workers,
@@ -57,7 +59,7 @@ pub(super) fn leaky_bucket(workers: &mut Workers<'_>) -> Result<Outcome, String>
 }
 
 /// On a real clock a token bucket admits its burst and at most what it earned meanwhile.
-pub(super) fn on_a_real_clock(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+pub(super) fn on_a_real_clock(workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
     let burst = burst(workers.charges());
     let rate = per_second((burst / 10).max(1))?;
     let clock = MonotonicClock::new();
@@ -68,7 +70,7 @@ pub(super) fn on_a_real_clock(workers: &mut Workers<'_>) -> Result<Outcome, Stri
     let elapsed = clock.fresh().since(began);
     // Rounded up, because the clock counts whole nanoseconds.
     let earned = rate.earned_in(elapsed).saturating_add(1);
-    let mut outcome = Outcome::between(burst, burst.saturating_add(earned), admitted);
+    let mut outcome = ThreadOutcome::between(burst, burst.saturating_add(earned), admitted);
     let ms = elapsed.as_nanos() / 1_000_000;
     outcome
         .notes
@@ -80,16 +82,16 @@ fn per_hour(units: u64) -> Result<Rate, String> {
     Rate::new(units, Span::from_secs(3600)).map_err(|error| error.to_string())
 }
 
-/// The key admits exactly `expected` on a clock that stands still, and has nothing left then.
+/// The key admits exactly `expected` on a stopped clock, and has nothing left then.
 fn exactly(
     workers: &mut Workers<'_>,
     expected: u64,
     limit: Result<Limit, tollgate::LimitError>,
-) -> Result<Outcome, String> {
+) -> Result<ThreadOutcome, String> {
     let limit = limit.map_err(|error| error.to_string())?;
     let limiter = limiter(limit, still())?;
     let admitted = workers.charge(|block| ask(&limiter, block))?;
-    let mut outcome = Outcome::exactly(expected, admitted);
+    let mut outcome = ThreadOutcome::exactly(expected, admitted);
     outcome.expect_equal("what is left", 0, limiter.peek(&KEY, 0).remaining());
     outcome.expect_equal("the number of keys", 1, limiter.live_keys() as u64);
     Ok(outcome)
@@ -100,7 +102,7 @@ fn limiter<C: Clock>(limit: Limit, clock: C) -> Result<Limiter<C>, String> {
 }
 
 /// Makes the charges of a block, in one of three ways.
-fn ask<C: Clock>(limiter: &Limiter<C>, block: Block) -> u64 {
+fn ask<C: Clock>(limiter: &Limiter<C>, block: ChargeBlock) -> u64 {
     let times = 0..block.charges;
     // Not in step with each other: every way meets every other.
     match (block.number + block.thread as u64) % 3 {

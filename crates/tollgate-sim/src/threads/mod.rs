@@ -21,37 +21,40 @@ mod limiter;
 mod outcome;
 mod workers;
 
-pub use self::outcome::Outcome;
-pub use self::workers::{Block, Workers};
+pub use self::outcome::ThreadOutcome;
+pub use self::workers::{ChargeBlock, Workers};
 
 use self::growth::while_the_table_grows;
 use tollgate::{ManualClock, Moment, Rate, Span};
 
 /// Many threads that charge one limiter, and the outcome that must follow.
 #[derive(Clone, Copy, Debug)]
-pub struct Scenario {
+pub struct ThreadScenario {
     /// What is charged.
     pub name: &'static str,
-    run: fn(&mut Workers<'_>) -> Result<Outcome, String>,
+    run: fn(&mut Workers<'_>) -> Result<ThreadOutcome, String>,
 }
 
 /// All of them, in the order in which they are run.
-pub const SCENARIOS: [Scenario; 8] = [
-    Scenario::new("token bucket", limiter::token_bucket),
-    Scenario::new("gate of two", gate::all_or_none),
-    Scenario::new("token bucket on a real clock", limiter::on_a_real_clock),
-    Scenario::new("fixed window", limiter::fixed_window),
-    Scenario::new("sliding window", limiter::sliding_window),
-    Scenario::new(
+pub const SCENARIOS: [ThreadScenario; 8] = [
+    ThreadScenario::new("token bucket", limiter::token_bucket),
+    ThreadScenario::new("gate of two", gate::all_or_none),
+    ThreadScenario::new("token bucket on a real clock", limiter::on_a_real_clock),
+    ThreadScenario::new("fixed window", limiter::fixed_window),
+    ThreadScenario::new("sliding window", limiter::sliding_window),
+    ThreadScenario::new(
         "sliding window with spans",
         limiter::sliding_window_with_spans,
     ),
-    Scenario::new("leaky bucket", limiter::leaky_bucket),
-    Scenario::new("token buckets in a growing table", while_the_table_grows),
+    ThreadScenario::new("leaky bucket", limiter::leaky_bucket),
+    ThreadScenario::new("token buckets in a growing table", while_the_table_grows),
 ];
 
-impl Scenario {
-    const fn new(name: &'static str, run: fn(&mut Workers<'_>) -> Result<Outcome, String>) -> Self {
+impl ThreadScenario {
+    const fn new(
+        name: &'static str,
+        run: fn(&mut Workers<'_>) -> Result<ThreadOutcome, String>,
+    ) -> Self {
         Self { name, run }
     }
 
@@ -60,7 +63,7 @@ impl Scenario {
     /// # Errors
     ///
     /// If there is no such limit, or a thread panicked.
-    pub fn run(&self, workers: &mut Workers<'_>) -> Result<Outcome, String> {
+    pub fn run(&self, workers: &mut Workers<'_>) -> Result<ThreadOutcome, String> {
         (self.run)(workers)
     }
 }
@@ -71,7 +74,7 @@ fn burst(charges: u64) -> u64 {
     (charges / 10).max(1)
 }
 
-/// A clock that stands still, far from its origin.
+/// A stopped clock, far from its origin.
 fn still() -> ManualClock {
     let clock = ManualClock::new();
     clock.set(Moment::from_nanos(1 << 50));

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How many were admitted, how many had to be, and other mismatches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ThreadOutcome {
     /// Charges that were admitted.
     pub admitted: u64,
     /// How many had to be, at the least.
@@ -17,7 +17,7 @@ pub struct Outcome {
     pub faults: Vec<String>,
 }
 
-impl Outcome {
+impl ThreadOutcome {
     /// Exactly so many had to be admitted.
     pub fn exactly(expected: u64, admitted: u64) -> Self {
         Self::between(expected, expected, admitted)
@@ -48,7 +48,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for ThreadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             admitted,
@@ -75,16 +75,16 @@ mod tests {
 
     #[test]
     fn one_too_many_and_one_too_few_are_both_wrong() {
-        assert!(Outcome::exactly(10, 10).is_good());
-        assert!(!Outcome::exactly(10, 11).is_good());
-        assert!(!Outcome::exactly(10, 9).is_good());
-        assert!(Outcome::between(10, 12, 12).is_good());
-        assert!(!Outcome::between(10, 12, 13).is_good());
+        assert!(ThreadOutcome::exactly(10, 10).is_good());
+        assert!(!ThreadOutcome::exactly(10, 11).is_good());
+        assert!(!ThreadOutcome::exactly(10, 9).is_good());
+        assert!(ThreadOutcome::between(10, 12, 12).is_good());
+        assert!(!ThreadOutcome::between(10, 12, 13).is_good());
     }
 
     #[test]
     fn a_mismatch_is_reported_with_what_was_expected() {
-        let mut outcome = Outcome::exactly(10, 10);
+        let mut outcome = ThreadOutcome::exactly(10, 10);
         outcome.expect_equal("what is left", 3, 3);
         assert!(outcome.is_good());
         outcome.expect_equal("what is left", 3, 4);

@@ -14,7 +14,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// Charges that one thread makes in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct ChargeBlock {
     /// Which thread.
     pub thread: usize,
     /// Its number among the blocks of the thread.
@@ -66,7 +66,7 @@ impl<'a> Workers<'a> {
     /// # Errors
     ///
     /// If a thread panicked.
-    pub fn charge(&mut self, ask: impl Fn(Block) -> u64 + Sync) -> Result<u64, String> {
+    pub fn charge(&mut self, ask: impl Fn(ChargeBlock) -> u64 + Sync) -> Result<u64, String> {
         let idle = |_: usize, _: &AtomicBool| ();
         self.charge_beside(0..self.charges, ask, 0, idle)
             .map(|(admitted, _)| admitted)
@@ -81,7 +81,7 @@ impl<'a> Workers<'a> {
     pub fn charge_beside<R: Send>(
         &mut self,
         part: std::ops::Range<u64>,
-        ask: impl Fn(Block) -> u64 + Sync,
+        ask: impl Fn(ChargeBlock) -> u64 + Sync,
         others: usize,
         beside: impl Fn(usize, &AtomicBool) -> R + Sync,
     ) -> Result<(u64, Vec<R>), String> {
@@ -148,8 +148,8 @@ fn share(charges: u64, thread: usize, threads: usize) -> u64 {
 }
 
 /// A thread's share in blocks.
-fn blocks(thread: usize, share: u64) -> impl Iterator<Item = Block> {
-    (0..share.div_ceil(BLOCK)).map(move |number| Block {
+fn blocks(thread: usize, share: u64) -> impl Iterator<Item = ChargeBlock> {
+    (0..share.div_ceil(BLOCK)).map(move |number| ChargeBlock {
         thread,
         number,
         charges: BLOCK.min(share - number * BLOCK),

@@ -10,15 +10,15 @@ use tokio::time::timeout;
 
 use super::counters::Counters;
 use super::faults::Direction;
-use super::pipe::{End, Pipe};
+use super::pipe::{Pipe, PipeEnd};
 use super::shaper::Shaper;
 use super::state::FaultState;
 
 /// How long the server may take to accept.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Carries one connection until it ends.
-pub(super) async fn carry(
+/// Forwards one connection until it ends.
+pub(super) async fn forward(
     client: TcpStream,
     upstream: SocketAddr,
     state: Arc<FaultState>,
@@ -53,14 +53,14 @@ pub(super) async fn carry(
     };
     let up = pipe(Direction::ToServer, (&client, &server), seed).run();
     let down = pipe(Direction::ToClient, (&server, &client), seed ^ 2).run();
-    if both(up, down).await == End::Reset {
+    if both(up, down).await == PipeEnd::Reset {
         reset(&client);
         reset(&server);
     }
 }
 
 /// How the whole ends: with the first direction that ends it, or with both of them.
-async fn both(up: impl Future<Output = End>, down: impl Future<Output = End>) -> End {
+async fn both(up: impl Future<Output = PipeEnd>, down: impl Future<Output = PipeEnd>) -> PipeEnd {
     tokio::pin!(up, down);
     let (mut up_open, mut down_open) = (true, true);
     while up_open || down_open {
@@ -74,11 +74,11 @@ async fn both(up: impl Future<Output = End>, down: impl Future<Output = End>) ->
                 end
             }
         };
-        if end != End::Closed {
+        if end != PipeEnd::Closed {
             return end;
         }
     }
-    End::Closed
+    PipeEnd::Closed
 }
 
 /// Makes the close that follows a reset.

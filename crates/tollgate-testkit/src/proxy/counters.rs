@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::faults::Direction;
-use crate::resp::Frame;
+use crate::resp::MessageKind;
 use crate::wait::now;
 
 /// Bound of the recorded times of connections.
@@ -70,12 +70,12 @@ impl Counters {
         self.lock().open
     }
 
-    pub(super) fn message(&self, direction: Direction, frame: Frame) {
+    pub(super) fn message(&self, direction: Direction, frame: MessageKind) {
         let mut counts = self.lock();
         match (direction, frame) {
             (Direction::ToServer, _) => counts.commands += 1,
-            (Direction::ToClient, Frame::Message) => counts.replies += 1,
-            (Direction::ToClient, Frame::Push) => counts.pushes += 1,
+            (Direction::ToClient, MessageKind::Message) => counts.replies += 1,
+            (Direction::ToClient, MessageKind::Push) => counts.pushes += 1,
         }
     }
 

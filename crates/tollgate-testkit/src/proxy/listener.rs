@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::connection::carry;
+use super::connection::forward;
 use super::counters::Counters;
 use super::state::FaultState;
 
@@ -106,7 +106,7 @@ impl Acceptor {
         let seed = parts.seed ^ self.number;
         parts.counters.opened();
         tokio::spawn(async move {
-            carry(
+            forward(
                 client,
                 (Ipv4Addr::LOCALHOST, parts.upstream.load(Ordering::Relaxed)).into(),
                 parts.state,

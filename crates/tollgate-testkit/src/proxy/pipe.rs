@@ -3,7 +3,7 @@
 //! # Invariant
 //!
 //! Bytes stay in order, and when they are due follows from the faults of *now*, not from those at their arrival: new faults
-//! hold at once for what is already queued.
+//! apply at once to bytes that are already queued.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +31,7 @@ const TICKS: u64 = 50;
 
 /// How a direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PipeEnd {
     /// Its sender closed it, and so did the proxy towards the receiver. The other direction may go on.
     Closed,
     /// The whole connection is closed.
@@ -49,26 +49,26 @@ pub(super) struct Pipe<'a> {
     first: ActiveFaults,
     shaper: Shaper,
     rng: Rng,
-    queue: VecDeque<Held>,
-    held_bytes: usize,
+    queue: VecDeque<QueuedPiece>,
+    queued_bytes: usize,
     /// When the sender closed its side, or failed.
-    ended: Option<(Instant, End)>,
+    ended: Option<(Instant, PipeEnd)>,
     /// The receiver gets nothing more; further bytes are dropped.
     mute: bool,
     /// When the last bytes went, and how many.
     last: Option<(Instant, usize)>,
 }
 
-struct Held {
+struct QueuedPiece {
     piece: Piece,
-    came: Instant,
+    received_at: Instant,
     /// Fraction of the jitter that it gets, in 2^-32.
     jitter_fraction: u32,
 }
 
 /// What can be done next.
 #[derive(Clone, Copy)]
-enum Act {
+enum PipeAction {
     Write,
     Take,
     End,
@@ -92,19 +92,19 @@ impl<'a> Pipe<'a> {
             shaper,
             rng,
             queue: VecDeque::new(),
-            held_bytes: 0,
+            queued_bytes: 0,
             ended: None,
             mute: false,
             last: None,
         }
     }
 
-    /// Carries bytes until the direction ends.
-    pub(super) async fn run(mut self) -> End {
+    /// Forwards bytes until the direction ends.
+    pub(super) async fn run(mut self) -> PipeEnd {
         loop {
             let active = *self.state.borrow_and_update();
             if active.resets != self.first.resets {
-                return End::Reset;
+                return PipeEnd::Reset;
             }
             if active.closes(self.direction) != self.first.closes(self.direction) && !self.mute {
                 self.silence();
@@ -112,17 +112,17 @@ impl<'a> Pipe<'a> {
             }
             let link = active.link(self.direction);
             let next = self.next(&link);
-            let may_read = self.ended.is_none() && self.held_bytes < QUEUE;
+            let may_read = self.ended.is_none() && self.queued_bytes < QUEUE;
             let (from, to) = (self.from, self.to);
             tokio::select! {
                 changed = self.state.changed() => {
                     if changed.is_err() {
-                        return End::Over;
+                        return PipeEnd::Over;
                     }
                 }
                 _ = from.readable(), if may_read => self.read(),
-                act = when(next, to), if next.is_some() => {
-                    if let Some(end) = self.act(act, &link) {
+                action = ready_action(next, to), if next.is_some() => {
+                    if let Some(end) = self.action(action, &link) {
                         return end;
                     }
                 }
@@ -131,46 +131,49 @@ impl<'a> Pipe<'a> {
     }
 
     /// The next action and its time; `None` as long as the faults forbid it.
-    fn next(&self, link: &Link) -> Option<(Instant, Act)> {
+    fn next(&self, link: &Link) -> Option<(Instant, PipeAction)> {
         if link.black_hole {
             return None;
         }
         // A reset overtakes everything: it is no part of the stream.
-        if let Some((at, End::Reset)) = self.ended {
-            return Some((at, Act::End));
+        if let Some((at, PipeEnd::Reset)) = self.ended {
+            return Some((at, PipeAction::End));
         }
         let free = self.last.map(|(at, bytes)| later(at, pause(link, bytes)));
-        if let Some(held) = self.queue.front() {
+        if let Some(queued) = self.queue.front() {
             let due = later(
-                later(held.came, link.latency),
-                part(link.jitter, held.jitter_fraction),
+                later(queued.received_at, link.latency),
+                part(link.jitter, queued.jitter_fraction),
             );
             let due = free.map_or(due, |free| free.max(due));
-            let act = match held.piece {
-                Piece::Bytes(_) => Act::Write,
-                _ => Act::Take,
+            let action = match queued.piece {
+                Piece::Bytes(_) => PipeAction::Write,
+                _ => PipeAction::Take,
             };
-            return Some((due, act));
+            return Some((due, action));
         }
         let (at, _) = self.ended?;
-        Some((later(later(at, link.latency), link.slow_close), Act::End))
+        Some((
+            later(later(at, link.latency), link.slow_close),
+            PipeAction::End,
+        ))
     }
 
-    fn act(&mut self, act: Act, link: &Link) -> Option<End> {
-        match act {
-            Act::Write => self.write(link),
-            Act::Take => match self.queue.pop_front()?.piece {
+    fn action(&mut self, action: PipeAction, link: &Link) -> Option<PipeEnd> {
+        match action {
+            PipeAction::Write => self.write(link),
+            PipeAction::Take => match self.queue.pop_front()?.piece {
                 Piece::Bytes(_) => None,
-                Piece::Close => Some(End::Over),
-                Piece::Reset => Some(End::Reset),
+                Piece::Close => Some(PipeEnd::Over),
+                Piece::Reset => Some(PipeEnd::Reset),
                 Piece::Stall => {
                     self.silence();
                     None
                 }
             },
-            Act::End => {
+            PipeAction::End => {
                 let (_, end) = self.ended?;
-                if end == End::Closed && !self.mute {
+                if end == PipeEnd::Closed && !self.mute {
                     self.close();
                 }
                 Some(end)
@@ -182,7 +185,7 @@ impl<'a> Pipe<'a> {
         let mut bytes = [0; READ];
         let now = Instant::now();
         match self.from.try_read(&mut bytes) {
-            Ok(0) => self.ended = Some((now, End::Closed)),
+            Ok(0) => self.ended = Some((now, PipeEnd::Closed)),
             Ok(length) => {
                 let pieces = self.shaper.shape(bytes.get(..length).unwrap_or_default());
                 if self.mute {
@@ -190,22 +193,23 @@ impl<'a> Pipe<'a> {
                 }
                 for piece in pieces {
                     if let Piece::Bytes(bytes) = &piece {
-                        self.held_bytes = self.held_bytes.saturating_add(bytes.len());
+                        self.queued_bytes = self.queued_bytes.saturating_add(bytes.len());
                     }
-                    self.queue.push_back(Held {
+                    self.queue.push_back(QueuedPiece {
                         piece,
-                        came: now,
+                        received_at: now,
                         jitter_fraction: u32::try_from(self.rng.u64(..) >> 32).unwrap_or_default(),
                     });
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.ended = Some((now, End::Reset)),
+            Err(_) => self.ended = Some((now, PipeEnd::Reset)),
         }
     }
 
-    fn write(&mut self, link: &Link) -> Option<End> {
-        let Some(Piece::Bytes(bytes)) = self.queue.front_mut().map(|held| &mut held.piece) else {
+    fn write(&mut self, link: &Link) -> Option<PipeEnd> {
+        let Some(Piece::Bytes(bytes)) = self.queue.front_mut().map(|queued| &mut queued.piece)
+        else {
             return None;
         };
         let most = most_at_once(link).min(bytes.len());
@@ -213,7 +217,7 @@ impl<'a> Pipe<'a> {
             Ok(written) => {
                 bytes.drain(..written.min(bytes.len()));
                 let empty = bytes.is_empty();
-                self.held_bytes = self.held_bytes.saturating_sub(written);
+                self.queued_bytes = self.queued_bytes.saturating_sub(written);
                 self.last = Some((Instant::now(), written));
                 self.shaper.passed(written);
                 if empty {
@@ -223,7 +227,7 @@ impl<'a> Pipe<'a> {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             // The receiver is gone; the sender sees a reset, as it would without a proxy.
-            Err(_) => Some(End::Reset),
+            Err(_) => Some(PipeEnd::Reset),
         }
     }
 
@@ -231,7 +235,7 @@ impl<'a> Pipe<'a> {
     fn silence(&mut self) {
         self.mute = true;
         self.queue.clear();
-        self.held_bytes = 0;
+        self.queued_bytes = 0;
     }
 
     /// Closes the direction towards the receiver.
@@ -242,8 +246,8 @@ impl<'a> Pipe<'a> {
 }
 
 /// Waits until the action can be done.
-async fn when(next: Option<(Instant, Act)>, to: &TcpStream) -> Act {
-    let Some((due, act)) = next else {
+async fn ready_action(next: Option<(Instant, PipeAction)>, to: &TcpStream) -> PipeAction {
+    let Some((due, action)) = next else {
         return std::future::pending().await;
     };
     // Timers have whole milliseconds. A timer for a past moment waits for the next one, and then at most a thousand pieces would
@@ -251,11 +255,11 @@ async fn when(next: Option<(Instant, Act)>, to: &TcpStream) -> Act {
     if due > Instant::now() {
         sleep_until(due).await;
     }
-    if let Act::Write = act {
+    if let PipeAction::Write = action {
         // An error shows at the write.
         let _ = to.writable().await;
     }
-    act
+    action
 }
 
 /// This long after `at`; a moment that cannot be represented is never.

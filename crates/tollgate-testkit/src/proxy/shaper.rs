@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::counters::Counters;
 use super::faults::{Direction, Fault, Then};
 use super::state::FaultState;
-use crate::resp::{Frame, Frames};
+use crate::resp::{MessageKind, RespFramer};
 
 /// Bound of the copy of a duplicated reply. The second copy of a longer one is cut.
 const COPY: usize = 16 << 20;
@@ -29,7 +29,7 @@ pub(super) struct Shaper {
     state: Arc<FaultState>,
     counters: Arc<Counters>,
     rng: Rng,
-    frames: Frames,
+    frames: RespFramer,
     /// The stream is not RESP (for example TLS): bytes pass as they come, and faults of replies do not apply.
     opaque: bool,
     /// What happens to the current message.
@@ -64,8 +64,8 @@ impl Shaper {
             counters,
             rng,
             frames: match direction {
-                Direction::ToServer => Frames::commands(),
-                Direction::ToClient => Frames::replies(),
+                Direction::ToServer => RespFramer::commands(),
+                Direction::ToClient => RespFramer::replies(),
             },
             opaque: false,
             action: Action::Pass,
@@ -158,7 +158,7 @@ impl Shaper {
     }
 
     /// The current message is complete.
-    fn ended(&mut self, frame: Frame) {
+    fn ended(&mut self, frame: MessageKind) {
         self.counters.message(self.direction, frame);
         match std::mem::replace(&mut self.action, Action::Pass) {
             Action::Pass => {}

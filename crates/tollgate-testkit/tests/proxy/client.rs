@@ -1,4 +1,4 @@
-//! A client that hides nothing: bytes out, bytes in.
+//! A client without a parser: bytes out, bytes in.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,21 +13,21 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// How a stream ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum StreamEnd {
     Closed,
     Reset,
 }
 
-pub(crate) struct Plain {
+pub(crate) struct RawClient {
     stream: TcpStream,
 }
 
-impl Plain {
-    pub(crate) fn connect(proxy: &Proxy) -> Plain {
+impl RawClient {
+    pub(crate) fn connect(proxy: &Proxy) -> RawClient {
         let stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        Plain { stream }
+        RawClient { stream }
     }
 
     /// Sends a command, its words separated by blanks.
@@ -69,34 +69,34 @@ impl Plain {
 
     /// Nothing comes for so long.
     #[track_caller]
-    pub(crate) fn hear_nothing(&mut self, time: Duration) {
+    pub(crate) fn expect_silence(&mut self, time: Duration) {
         self.stream.set_read_timeout(Some(time)).unwrap();
-        let heard = self.stream.read(&mut [0; 64]);
-        let kind = heard.as_ref().map_err(std::io::Error::kind);
+        let read = self.stream.read(&mut [0; 64]);
+        let kind = read.as_ref().map_err(std::io::Error::kind);
         assert!(
             matches!(kind, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)),
-            "{heard:?}"
+            "{read:?}"
         );
         self.stream.set_read_timeout(Some(DEADLINE)).unwrap();
     }
 
     /// How the stream ends, if nothing more comes.
     #[track_caller]
-    pub(crate) fn ending(&mut self) -> Ending {
+    pub(crate) fn end(&mut self) -> StreamEnd {
         match self.stream.read(&mut [0; 64]) {
-            Ok(0) => Ending::Closed,
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ending::Reset,
+            Ok(0) => StreamEnd::Closed,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => StreamEnd::Reset,
             other => panic!("no end, but {other:?}"),
         }
     }
 }
 
 /// A server and a proxy before it.
-pub(crate) fn world() -> (Server, Proxy) {
-    world_of(Kind::Redis)
+pub(crate) fn server_and_proxy() -> (Server, Proxy) {
+    server_and_proxy_of(Kind::Redis)
 }
 
-pub(crate) fn world_of(kind: Kind) -> (Server, Proxy) {
+pub(crate) fn server_and_proxy_of(kind: Kind) -> (Server, Proxy) {
     let server = Server::start(kind, &[]).unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     (server, proxy)
@@ -106,7 +106,7 @@ pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A watch that runs.
-pub(crate) fn watch() -> Instant {
+/// The start of a measurement.
+pub(crate) fn stopwatch() -> Instant {
     now()
 }

@@ -10,13 +10,15 @@ use tollgate_testkit::proxy::{Faults, Link, Proxy, Slices};
 use tollgate_testkit::servers::{Access, Kind, Plan, Server};
 use tollgate_testkit::wait::{Check, now, wait_for};
 
-use crate::client::{Ending, Plain, millis, watch, world, world_of};
+use crate::client::{
+    RawClient, StreamEnd, millis, server_and_proxy, server_and_proxy_of, stopwatch,
+};
 
 #[test]
-fn under_a_clear_sky_everything_passes_and_is_counted() {
+fn without_faults_everything_passes_and_is_counted() {
     for kind in Kind::ALL {
-        let (server, proxy) = world_of(kind);
-        let mut client = Plain::connect(&proxy);
+        let (server, proxy) = server_and_proxy_of(kind);
+        let mut client = RawClient::connect(&proxy);
         client.ask("SET a 1", "+OK\r\n");
         client.ask("GET a", "$1\r\n1\r\n");
         assert_eq!(server.ask_text(&["GET", "a"]).unwrap(), "1");
@@ -38,9 +40,9 @@ fn under_a_clear_sky_everything_passes_and_is_counted() {
 }
 
 #[test]
-fn a_clear_sky_holds_nothing_back() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+fn without_faults_nothing_is_delayed() {
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     let start = now();
     for _ in 0..2_000 {
         client.send("PING");
@@ -54,14 +56,14 @@ fn a_clear_sky_holds_nothing_back() {
 
 #[test]
 fn a_connection_stays_with_its_server_when_the_address_moves() {
-    let (first, proxy) = world();
+    let (first, proxy) = server_and_proxy();
     let second = Server::start(Kind::Redis, &[]).unwrap();
     first.ask(&["SET", "who", "1"]).unwrap();
     second.ask(&["SET", "who", "2"]).unwrap();
-    let mut old = Plain::connect(&proxy);
+    let mut old = RawClient::connect(&proxy);
     old.ask("GET who", "$1\r\n1\r\n");
     proxy.set_upstream(second.port());
-    Plain::connect(&proxy).ask("GET who", "$1\r\n2\r\n");
+    RawClient::connect(&proxy).ask("GET who", "$1\r\n2\r\n");
     old.ask("GET who", "$1\r\n1\r\n");
 }
 
@@ -82,9 +84,9 @@ fn a_library_that_shakes_hands_works_through_the_proxy_with_tls_too() {
 }
 
 #[tokio::test]
-async fn a_proxy_works_within_a_runtime_and_weather_without_end_does_no_harm() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+async fn a_proxy_works_within_a_runtime_and_faults_without_end_do_no_harm() {
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     let never = Link {
         latency: Duration::MAX,
         jitter: Duration::MAX,
@@ -93,7 +95,7 @@ async fn a_proxy_works_within_a_runtime_and_weather_without_end_does_no_harm() {
     };
     proxy.set(Faults::both(never)).unwrap();
     client.send("PING");
-    client.hear_nothing(millis(50));
+    client.expect_silence(millis(50));
     proxy.set(Faults::none()).unwrap();
     client.expect("+PONG\r\n");
     proxy.timeline(vec![(Duration::MAX, Faults::black_hole())]);
@@ -102,7 +104,7 @@ async fn a_proxy_works_within_a_runtime_and_weather_without_end_does_no_harm() {
 
 #[test]
 fn a_large_reply_passes_whole() {
-    let (server, proxy) = world();
+    let (server, proxy) = server_and_proxy();
     let value = "x".repeat(20 << 20);
     server.ask(&["SET", "large", &value]).unwrap();
     let through = Access::plain(proxy.port());
@@ -114,8 +116,8 @@ fn a_large_reply_passes_whole() {
 
 #[test]
 fn latency_delays_either_direction() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     client.ask("PING", "+PONG\r\n");
     let link = Link::latency(millis(60));
     let clear = Link::default();
@@ -126,7 +128,7 @@ fn latency_delays_either_direction() {
             ..Faults::none()
         };
         proxy.set(faults).unwrap();
-        let start = watch();
+        let start = stopwatch();
         client.ask("PING", "+PONG\r\n");
         let took = start.elapsed();
         assert!(took >= millis(least), "{took:?}, at least {least} ms");
@@ -135,7 +137,7 @@ fn latency_delays_either_direction() {
 
 #[test]
 fn jitter_differs_from_reply_to_reply_and_nothing_overtakes() {
-    let (_server, proxy) = world();
+    let (_server, proxy) = server_and_proxy();
     proxy
         .set(Faults {
             to_client: Link {
@@ -145,11 +147,11 @@ fn jitter_differs_from_reply_to_reply_and_nothing_overtakes() {
             ..Faults::none()
         })
         .unwrap();
-    let mut client = Plain::connect(&proxy);
+    let mut client = RawClient::connect(&proxy);
     let mut took = Vec::new();
     for number in 0..20 {
         let text = format!("{number:02}");
-        let start = watch();
+        let start = stopwatch();
         client.ask(&format!("ECHO {text}"), &format!("$2\r\n{text}\r\n"));
         took.push(start.elapsed());
     }
@@ -166,7 +168,7 @@ fn jitter_differs_from_reply_to_reply_and_nothing_overtakes() {
 
 #[test]
 fn a_narrow_lane_takes_its_time() {
-    let (server, proxy) = world();
+    let (server, proxy) = server_and_proxy();
     server.ask(&["SET", "a", &"x".repeat(20_000)]).unwrap();
     proxy
         .set(Faults {
@@ -177,8 +179,8 @@ fn a_narrow_lane_takes_its_time() {
             ..Faults::none()
         })
         .unwrap();
-    let mut client = Plain::connect(&proxy);
-    let start = watch();
+    let mut client = RawClient::connect(&proxy);
+    let start = stopwatch();
     client.send("GET a");
     client.read(20_000);
     let took = start.elapsed();
@@ -187,7 +189,7 @@ fn a_narrow_lane_takes_its_time() {
 
 #[test]
 fn slices_arrive_one_by_one() {
-    let (_server, proxy) = world();
+    let (_server, proxy) = server_and_proxy();
     let slices = NonZeroUsize::new(2).map(|bytes| Slices {
         bytes,
         pause: millis(20),
@@ -198,9 +200,9 @@ fn slices_arrive_one_by_one() {
             ..Link::default()
         }))
         .unwrap();
-    let mut client = Plain::connect(&proxy);
+    let mut client = RawClient::connect(&proxy);
     client.send("PING");
-    let start = watch();
+    let start = stopwatch();
     let sizes: Vec<usize> = (0..4).map(|_| client.read_some()).collect();
     assert_eq!(sizes, [2, 2, 2, 1]);
     // The command has 14 bytes, so six pauses; the reply has three.
@@ -209,8 +211,8 @@ fn slices_arrive_one_by_one() {
 
 #[test]
 fn a_reply_that_falls_into_a_hole_was_earned_and_comes_late() {
-    let (server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     client.ask("PING", "+PONG\r\n");
     proxy
         .set(Faults {
@@ -219,7 +221,7 @@ fn a_reply_that_falls_into_a_hole_was_earned_and_comes_late() {
         })
         .unwrap();
     client.send("INCR a");
-    client.hear_nothing(millis(150));
+    client.expect_silence(millis(150));
     assert_eq!(server.ask_text(&["GET", "a"]).unwrap(), "1");
     assert_eq!(proxy.observed().replies, 2);
     proxy.set(Faults::none()).unwrap();
@@ -228,8 +230,8 @@ fn a_reply_that_falls_into_a_hole_was_earned_and_comes_late() {
 
 #[test]
 fn a_command_that_falls_into_a_hole_runs_when_the_hole_closes() {
-    let (server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     proxy
         .set(Faults {
             to_server: Link::black_hole(),
@@ -237,7 +239,7 @@ fn a_command_that_falls_into_a_hole_runs_when_the_hole_closes() {
         })
         .unwrap();
     client.send("INCR a");
-    client.hear_nothing(millis(150));
+    client.expect_silence(millis(150));
     assert_eq!(server.ask(&["GET", "a"]).unwrap(), Value::Nil);
     proxy.set(Faults::none()).unwrap();
     client.expect(":1\r\n");
@@ -245,26 +247,26 @@ fn a_command_that_falls_into_a_hole_runs_when_the_hole_closes() {
 
 #[test]
 fn a_hole_swallows_a_close_too() {
-    let (server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     client.ask("PING", "+PONG\r\n");
     proxy.set(Faults::black_hole()).unwrap();
     server.kill();
-    client.hear_nothing(millis(150));
+    client.expect_silence(millis(150));
     // Also who connects now hears nothing, neither good nor bad, from a server that lives.
     server.restart().unwrap();
-    let mut other = Plain::connect(&proxy);
+    let mut other = RawClient::connect(&proxy);
     other.send("PING");
-    other.hear_nothing(millis(100));
+    other.expect_silence(millis(100));
     proxy.set(Faults::none()).unwrap();
     other.expect("+PONG\r\n");
-    client.ending();
+    client.end();
 }
 
 #[test]
 fn refused_is_who_comes_and_not_who_is_there() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     for _ in 0..3 {
         proxy
             .set(Faults {
@@ -276,14 +278,14 @@ fn refused_is_who_comes_and_not_who_is_there() {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         client.ask("PING", "+PONG\r\n");
         proxy.set(Faults::none()).unwrap();
-        Plain::connect(&proxy).ask("PING", "+PONG\r\n");
+        RawClient::connect(&proxy).ask("PING", "+PONG\r\n");
     }
     assert_eq!(proxy.observed().connections, 4);
 }
 
 #[test]
 fn a_slow_close_comes_after_everything_else() {
-    let (_server, proxy) = world();
+    let (_server, proxy) = server_and_proxy();
     proxy
         .set(Faults {
             to_client: Link {
@@ -293,55 +295,55 @@ fn a_slow_close_comes_after_everything_else() {
             ..Faults::none()
         })
         .unwrap();
-    let mut client = Plain::connect(&proxy);
-    let start = watch();
+    let mut client = RawClient::connect(&proxy);
+    let start = stopwatch();
     client.ask("QUIT", "+OK\r\n");
     let answered = start.elapsed();
-    assert_eq!(client.ending(), Ending::Closed);
+    assert_eq!(client.end(), StreamEnd::Closed);
     assert!(answered < millis(200), "{answered:?}");
     assert!(start.elapsed() >= millis(200), "{:?}", start.elapsed());
 }
 
 #[test]
-fn another_weather_holds_at_once_for_what_is_on_its_way() {
-    let (_server, proxy) = world();
+fn new_faults_apply_at_once_to_bytes_in_flight() {
+    let (_server, proxy) = server_and_proxy();
     proxy
         .set(Faults::both(Link::latency(millis(60_000))))
         .unwrap();
-    let mut client = Plain::connect(&proxy);
+    let mut client = RawClient::connect(&proxy);
     client.send("PING");
-    client.hear_nothing(millis(100));
+    client.expect_silence(millis(100));
     proxy.set(Faults::none()).unwrap();
     client.expect("+PONG\r\n");
 }
 
 #[test]
-fn a_script_changes_the_weather_until_it_is_over_or_another_is_set() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+fn a_script_changes_the_faults_until_it_ends_or_another_is_set() {
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     client.ask("PING", "+PONG\r\n");
-    let start = watch();
+    let start = stopwatch();
     proxy.timeline(vec![
         (millis(0), Faults::both(Link::latency(millis(60_000)))),
         (millis(100), Faults::black_hole()),
         (millis(250), Faults::none()),
     ]);
-    client.hear_nothing(millis(50));
+    client.expect_silence(millis(50));
     assert!(!proxy.timeline_is_over());
     client.ask("PING", "+PONG\r\n");
     assert!(start.elapsed() >= millis(250), "{:?}", start.elapsed());
     assert!(proxy.timeline_is_over());
     proxy.timeline(vec![(millis(100), Faults::black_hole())]);
     proxy.set(Faults::none()).unwrap();
-    client.hear_nothing(millis(200));
+    client.expect_silence(millis(200));
     client.ask("PING", "+PONG\r\n");
 }
 
 #[test]
 fn who_comes_while_the_server_is_dead_is_reset() {
-    let (server, proxy) = world();
+    let (server, proxy) = server_and_proxy();
     server.kill();
-    assert_eq!(Plain::connect(&proxy).ending(), Ending::Reset);
+    assert_eq!(RawClient::connect(&proxy).end(), StreamEnd::Reset);
     server.restart().unwrap();
-    Plain::connect(&proxy).ask("PING", "+PONG\r\n");
+    RawClient::connect(&proxy).ask("PING", "+PONG\r\n");
 }

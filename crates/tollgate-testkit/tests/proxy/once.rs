@@ -4,41 +4,43 @@ use redis::Value;
 use tollgate_testkit::proxy::{Direction, Fault, Faults, Link, Proxy, Then};
 use tollgate_testkit::servers::{Kind, Server};
 
-use crate::client::{Ending, Plain, millis, watch, world, world_of};
+use crate::client::{
+    RawClient, StreamEnd, millis, server_and_proxy, server_and_proxy_of, stopwatch,
+};
 
 #[test]
 fn a_reset_ends_every_connection_that_is_open_and_none_that_comes() {
-    let (_server, proxy) = world();
-    let mut clients = [Plain::connect(&proxy), Plain::connect(&proxy)];
+    let (_server, proxy) = server_and_proxy();
+    let mut clients = [RawClient::connect(&proxy), RawClient::connect(&proxy)];
     for client in &mut clients {
         client.ask("PING", "+PONG\r\n");
     }
     proxy.inject(Fault::Reset);
     for client in &mut clients {
-        assert_eq!(client.ending(), Ending::Reset);
+        assert_eq!(client.end(), StreamEnd::Reset);
     }
-    Plain::connect(&proxy).ask("PING", "+PONG\r\n");
+    RawClient::connect(&proxy).ask("PING", "+PONG\r\n");
 }
 
 #[test]
 fn a_reset_after_some_bytes_lets_those_pass() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     proxy.set(Fault::ResetAfter { bytes: 10 }).unwrap();
     client.ask("PING", "+PONG\r\n");
     client.send("PING");
     client.expect("+PO");
-    assert_eq!(client.ending(), Ending::Reset);
+    assert_eq!(client.end(), StreamEnd::Reset);
     assert_eq!(proxy.observed().injected, 1);
 }
 
 #[test]
 fn a_connection_whose_reply_half_is_closed_still_carries_commands() {
-    let (server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     client.ask("PING", "+PONG\r\n");
     proxy.inject(Fault::HalfClose(Direction::ToClient));
-    assert_eq!(client.ending(), Ending::Closed);
+    assert_eq!(client.end(), StreamEnd::Closed);
     client.send("RPUSH a 1");
     // The server answers in turn, so once it has blocked for nothing the command has run.
     let arrived = server.ask(&["BLPOP", "a", "2"]).unwrap();
@@ -47,22 +49,22 @@ fn a_connection_whose_reply_half_is_closed_still_carries_commands() {
 
 #[test]
 fn a_connection_whose_command_half_is_closed_is_closed_by_the_server() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     client.ask("PING", "+PONG\r\n");
     proxy.inject(Fault::HalfClose(Direction::ToServer));
-    assert_eq!(client.ending(), Ending::Closed);
+    assert_eq!(client.end(), StreamEnd::Closed);
 }
 
 #[test]
 fn a_dropped_reply_is_one_whole_reply_and_its_command_has_run() {
     for kind in Kind::ALL {
-        let (server, proxy) = world_of(kind);
-        let mut client = Plain::connect(&proxy);
+        let (server, proxy) = server_and_proxy_of(kind);
+        let mut client = RawClient::connect(&proxy);
         client.ask("RPUSH list a b", ":2\r\n");
         proxy.set(Fault::DropReply).unwrap();
         client.send("LRANGE list 0 -1");
-        client.hear_nothing(millis(100));
+        client.expect_silence(millis(100));
         client.ask("INCR a", ":1\r\n");
         assert_eq!(server.ask_text(&["GET", "a"]).unwrap(), "1");
         let seen = proxy.observed();
@@ -72,8 +74,8 @@ fn a_dropped_reply_is_one_whole_reply_and_its_command_has_run() {
 
 #[test]
 fn a_dropped_reply_may_be_in_the_middle_of_a_pipeline() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     proxy
         .set(Faults::from(Fault::DuplicateReply).and(Fault::DropReply))
         .unwrap();
@@ -85,8 +87,8 @@ fn a_dropped_reply_may_be_in_the_middle_of_a_pipeline() {
 
 #[test]
 fn a_duplicated_reply_comes_twice_and_its_command_ran_once() {
-    let (server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     proxy.inject(Fault::DuplicateReply);
     client.ask("INCR a", ":1\r\n:1\r\n");
     client.ask("PING", "+PONG\r\n");
@@ -95,22 +97,22 @@ fn a_duplicated_reply_comes_twice_and_its_command_ran_once() {
 
 #[test]
 fn a_truncated_reply_is_followed_by_a_close_or_by_silence() {
-    let (_server, proxy) = world();
+    let (_server, proxy) = server_and_proxy();
     for then in [Then::Close, Then::Stall] {
-        let mut client = Plain::connect(&proxy);
+        let mut client = RawClient::connect(&proxy);
         client.ask("PING", "+PONG\r\n");
         proxy.inject(Fault::TruncateReply { bytes: 3, then });
         client.send("PING");
         client.expect("+PO");
         match then {
-            Then::Close => assert_eq!(client.ending(), Ending::Closed),
+            Then::Close => assert_eq!(client.end(), StreamEnd::Closed),
             Then::Stall => {
                 client.send("PING");
-                client.hear_nothing(millis(150));
+                client.expect_silence(millis(150));
             }
         }
         // Only that connection was injected.
-        Plain::connect(&proxy).ask("PING", "+PONG\r\n");
+        RawClient::connect(&proxy).ask("PING", "+PONG\r\n");
     }
 }
 
@@ -120,7 +122,7 @@ fn a_garbled_reply_differs_in_one_byte_and_the_same_seed_garbles_alike() {
     let garbled = || {
         let proxy = Proxy::start_seeded(server.port(), 7).unwrap();
         assert_eq!(proxy.seed(), 7);
-        let mut client = Plain::connect(&proxy);
+        let mut client = RawClient::connect(&proxy);
         proxy.inject(Fault::GarbleReply { at: 2 });
         client.send("PING");
         client.read(7)
@@ -134,8 +136,8 @@ fn a_garbled_reply_differs_in_one_byte_and_the_same_seed_garbles_alike() {
 
 #[test]
 fn a_push_is_no_reply_and_is_not_struck() {
-    let (server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+    let (server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     client.send("HELLO 3");
     // How long the greeting is depends on the version: it ends with an empty list of modules.
     let mut greeting = Vec::new();
@@ -148,15 +150,15 @@ fn a_push_is_no_reply_and_is_not_struck() {
     server.ask(&["SET", "a", "1"]).unwrap();
     client.expect(">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n");
     client.send("GET a");
-    client.hear_nothing(millis(100));
+    client.expect_silence(millis(100));
     client.ask("PING", "+PONG\r\n");
     assert_eq!(proxy.observed().pushes, 1);
 }
 
 #[test]
-fn another_weather_forgets_strikes_that_did_not_happen() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+fn new_faults_discard_pending_injections() {
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     proxy.set(Fault::DropReply).unwrap();
     proxy.set(Faults::none()).unwrap();
     client.ask("PING", "+PONG\r\n");
@@ -164,12 +166,12 @@ fn another_weather_forgets_strikes_that_did_not_happen() {
 }
 
 #[test]
-fn a_strike_and_the_weather_around_it_hold_together() {
-    let (_server, proxy) = world();
-    let mut client = Plain::connect(&proxy);
+fn an_injection_and_lasting_faults_apply_together() {
+    let (_server, proxy) = server_and_proxy();
+    let mut client = RawClient::connect(&proxy);
     let faults = Faults::both(Link::latency(millis(50)));
     proxy.set(faults.and(Fault::DuplicateReply)).unwrap();
-    let start = watch();
+    let start = stopwatch();
     client.ask("PING", "+PONG\r\n+PONG\r\n");
     assert!(start.elapsed() >= millis(100), "{:?}", start.elapsed());
 }

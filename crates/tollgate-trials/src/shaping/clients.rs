@@ -13,7 +13,7 @@ use super::gateway::{self, Tls, before};
 use super::nginx::plain_nginx;
 use super::runtime;
 use super::upstream::Upstream;
-use crate::trials::Options;
+use crate::trials::TrialOptions;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::certificates::Certificates;
 use tollgate_testkit::program;
@@ -28,7 +28,7 @@ const BODY: usize = 3_000_000;
 /// Messages over the WebSocket.
 const MESSAGES: usize = 100;
 
-pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let policy = policy(upstream.port());
     let plain = gateway::start(&policy)?;

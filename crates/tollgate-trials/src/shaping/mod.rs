@@ -9,7 +9,7 @@
 //!                         [nginx] in the same place
 //! ```
 //!
-//! Each trial is a module with its scenario and promises: [`constant_rate`], [`neighbour`],
+//! Each trial is a module with its scenario and promises: [`constant_rate`], [`noisy_neighbor`],
 //! [`weights`], [`aborts`], [`abuse`], [`clients`].
 //!
 //! # Invariant
@@ -25,7 +25,7 @@ pub(crate) mod aborts;
 pub(crate) mod abuse;
 pub(crate) mod clients;
 pub(crate) mod constant_rate;
-pub(crate) mod neighbour;
+pub(crate) mod noisy_neighbor;
 pub(crate) mod weights;
 
 mod gateway;

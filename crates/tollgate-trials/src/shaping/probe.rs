@@ -1,4 +1,4 @@
-//! An honest client beside the others: it sends requests over a kept connection and over new ones, and records
+//! An well-behaved client beside the others: it sends requests over a kept connection and over new ones, and records
 //! whether they are answered.
 
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(super) async fn once(
         Some(connection) => connection,
         None => HttpConnection::open(port).await.map_err(text)?,
     };
-    let request = get("/honest", &[("x-api-key", "honest")]);
+    let request = get("/well-behaved", &[("x-api-key", "well-behaved")]);
     let answer = connection
         .exchange_within(&request, DEADLINE)
         .await

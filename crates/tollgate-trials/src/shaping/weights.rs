@@ -17,7 +17,7 @@ use super::upstream::Upstream;
 use super::{number, panicked, runtime};
 use crate::http::{HttpConnection, get};
 use crate::service::metric;
-use crate::trials::Options;
+use crate::trials::TrialOptions;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::now;
 use tollgate_testkit::tollgate::Tollgate;
@@ -35,7 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// How far from its share a tier may be, in parts of a thousand.
 const TOLERANCE: u64 = 20;
 
-pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let wanted = options.quick_or_full(2_100, 42_000);
     let upstream = Upstream::quick(now())?;
     let gateway = gateway::start(&policy(upstream.port()))?;

@@ -8,10 +8,10 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::Options;
+use super::TrialOptions;
 use super::common::{DEADLINE, Promises, TAGGED, mixed_clients};
 use crate::load::{Client, Load, Responses};
-use crate::policy::{Policy, TAG, capacity, one_server, tagged};
+use crate::policy::{TAG, TrialPolicy, capacity, one_server, tagged};
 use crate::service::Service;
 use crate::verdicts::{SOON, Verdicts, time};
 use tollgate_testkit::Result;
@@ -47,10 +47,10 @@ struct FaultResult {
     injected: Option<u64>,
 }
 
-pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
     let proxy = Proxy::start_seeded(store.port(), options.seed)?;
-    let policy = Policy::on(one_server(proxy.port())).tag(&tagged(TAGGED));
+    let policy = TrialPolicy::on(one_server(proxy.port())).tag(&tagged(TAGGED));
     let service = Service::start(&policy)?;
     let clients = mixed_clients();
     let load = options.load(service.port(), clients.clone())?;
@@ -72,7 +72,7 @@ pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
 
 /// Runs one case, and waits until the store is used again.
 fn run_case(
-    options: &Options,
+    options: &TrialOptions,
     service: &Service,
     proxy: &Proxy,
     load: &Load,

@@ -11,7 +11,7 @@ mod store_faults;
 use std::time::Duration;
 
 use crate::load::{Client, Load, Plan};
-use crate::policy::Policy;
+use crate::policy::TrialPolicy;
 use crate::service::Service;
 use crate::shaping;
 use crate::verdicts::Verdicts;
@@ -22,7 +22,7 @@ pub use race::{Race, work};
 
 /// How a trial runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct TrialOptions {
     /// The kind of servers.
     pub kind: Kind,
     /// Short, and without promises about time.
@@ -35,7 +35,7 @@ pub struct Options {
     pub rate: u64,
 }
 
-impl Options {
+impl TrialOptions {
     /// How long the main part of a trial takes.
     pub(crate) fn span(&self, quick_ms: u64, full_ms: u64) -> Duration {
         let usual = if self.quick { quick_ms } else { full_ms };
@@ -60,7 +60,7 @@ impl Options {
     /// A service with this policy under the load of these clients.
     fn load_on(
         &self,
-        policy: &Policy,
+        policy: &TrialPolicy,
         clients: Vec<Client>,
     ) -> Result<(Service, Vec<Client>, Load)> {
         let service = Service::start(policy)?;
@@ -75,8 +75,8 @@ pub struct Trial {
     /// Its name.
     pub name: &'static str,
     /// What it does, in a line.
-    pub about: &'static str,
-    run: fn(&Options, &mut Verdicts) -> Result<()>,
+    pub summary: &'static str,
+    run: fn(&TrialOptions, &mut Verdicts) -> Result<()>,
 }
 
 impl std::fmt::Debug for Trial {
@@ -89,92 +89,92 @@ impl std::fmt::Debug for Trial {
 pub const ALL: [Trial; 18] = [
     Trial {
         name: "kill",
-        about: "kill -9 of the primary under Sentinel",
+        summary: "kill -9 of the primary under Sentinel",
         run: store_faults::kill,
     },
     Trial {
         name: "failover",
-        about: "the primary becomes a replica and keeps its connections, again and again",
+        summary: "the primary becomes a replica and keeps its connections, again and again",
         run: store_faults::failover,
     },
     Trial {
         name: "freeze",
-        about: "the store is stopped (SIGSTOP) and continues",
+        summary: "the store is stopped (SIGSTOP) and continues",
         run: store_faults::freeze,
     },
     Trial {
         name: "blackhole",
-        about: "a network that drops, delays, cuts, duplicates and loses",
+        summary: "a network that drops, delays, cuts, duplicates and loses",
         run: blackhole::run,
     },
     Trial {
         name: "flush",
-        about: "SCRIPT FLUSH, a hundred times a second",
+        summary: "SCRIPT FLUSH, a hundred times a second",
         run: store_faults::flush,
     },
     Trial {
         name: "restart",
-        about: "the store is killed and restarts empty",
+        summary: "the store is killed and restarts empty",
         run: store_faults::restart,
     },
     Trial {
         name: "reshard",
-        about: "slots of a cluster move all the time, and the counts are exact",
+        summary: "slots of a cluster move all the time, and the counts are exact",
         run: reshard::run,
     },
     Trial {
         name: "node-loss",
-        about: "kill -9 of one primary of a cluster",
+        summary: "kill -9 of one primary of a cluster",
         run: store_faults::node_loss,
     },
     Trial {
         name: "race",
-        about: "eight processes charge the same keys, and the counts are exact",
+        summary: "eight processes charge the same keys, and the counts are exact",
         run: race::run,
     },
     Trial {
         name: "shared-store",
-        about: "two services behind nginx on one store, and the counts are exact",
+        summary: "two services behind nginx on one store, and the counts are exact",
         run: shared_store::run,
     },
     Trial {
         name: "sharing",
-        about: "four services share hot keys exactly, by leases and by copies, and one is killed",
+        summary: "four services share hot keys exactly, by leases and by copies, and one is killed",
         run: sharing::run,
     },
     Trial {
         name: "flap",
-        about: "the store goes down and up every second",
+        summary: "the store goes down and up every second",
         run: store_faults::flap,
     },
     Trial {
         name: "constant-rate",
-        about: "waves of requests leave the gateway's queue at a constant rate",
+        summary: "waves of requests leave the gateway's queue at a constant rate",
         run: shaping::constant_rate::run,
     },
     Trial {
-        name: "neighbour",
-        about: "one tenant sends 50 times its share, and 99 others are not affected",
-        run: shaping::neighbour::run,
+        name: "noisy-neighbor",
+        summary: "one tenant sends 50 times its share, and 99 others are not affected",
+        run: shaping::noisy_neighbor::run,
     },
     Trial {
         name: "weights",
-        about: "three tiers that are all backlogged are served 1:4:16",
+        summary: "three tiers that are all backlogged are served 1:4:16",
         run: shaping::weights::run,
     },
     Trial {
         name: "aborts",
-        about: "clients abort at every moment of a request, and nothing leaks",
+        summary: "clients abort at every moment of a request, and nothing leaks",
         run: shaping::aborts::run,
     },
     Trial {
         name: "abuse",
-        about: "slow and flooding clients, and all other clients are answered",
+        summary: "slow and flooding clients, and all other clients are answered",
         run: shaping::abuse::run,
     },
     Trial {
         name: "clients",
-        about: "nginx, curl, h2load and a WebSocket through the gateway",
+        summary: "nginx, curl, h2load and a WebSocket through the gateway",
         run: shaping::clients::run,
     },
 ];
@@ -186,7 +186,7 @@ impl Trial {
     }
 
     /// Runs it. An error is a broken promise, too.
-    pub fn run(&self, options: &Options) -> Verdicts {
+    pub fn run(&self, options: &TrialOptions) -> Verdicts {
         let mut verdicts = Verdicts::new(options.quick);
         if let Err(error) = (self.run)(options, &mut verdicts) {
             verdicts.promise("the trial runs to its end", false, error);

@@ -13,9 +13,9 @@ use tollgate_policy::shared::SharedStore;
 use tollgate_policy::{
     DecisionRequest, Facts, NoHost, Op, PolicyDecision, PolicyGate, PriorState, Subject, decide,
 };
-use tollgate_redis::{Settings, Store};
+use tollgate_redis::{RedisStore, Settings};
 
-use super::Options;
+use super::TrialOptions;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::now;
 use tollgate_testkit::servers::Server;
@@ -124,7 +124,7 @@ struct Count {
 
 type Gate = PolicyGate<MonotonicClock>;
 
-pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
     let charges = options.quick_or_full(5_000, 100_000);
     for race in Race::ALL {
@@ -347,7 +347,8 @@ fn gate(port: u16, holds: &Bursts) -> Result<Gate> {
     let mut settings = Settings::standalone(HOST, port);
     settings.deadline = DEADLINE;
     let impossible = |error: String| Error::Invalid(error);
-    let store = Store::open(settings, &Handle::current()).map_err(|e| impossible(e.to_string()))?;
+    let store =
+        RedisStore::open(settings, &Handle::current()).map_err(|e| impossible(e.to_string()))?;
     let loaded = tollgate_config::parse("race.yaml", holds.policy().as_bytes())
         .map_err(|problems| impossible(problems.to_string()))?;
     let prior = PriorState::new().with_store(Arc::new(store) as Arc<dyn SharedStore>);

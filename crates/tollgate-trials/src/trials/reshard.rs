@@ -6,9 +6,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::Options;
+use super::TrialOptions;
 use super::common::{Promises, slots_of};
-use crate::policy::{PATIENT, Policy, in_cluster, once, plain};
+use crate::policy::{LONG_DEADLINE, TrialPolicy, in_cluster, once, plain};
 use crate::service::Service;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::servers::Cluster;
@@ -20,7 +20,7 @@ const CLIENTS: u64 = 60;
 /// How many primaries share the slots.
 const PRIMARIES: usize = 3;
 
-pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let cluster = Cluster::start(options.kind, PRIMARIES, options.quick_or_full(0, 1))?;
     let span = options.span(4_000, 30_000);
     let clients = plain(CLIENTS);
@@ -28,8 +28,8 @@ pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let sent = u64::try_from(span.as_millis()).unwrap_or(u64::MAX) * options.rate / CLIENTS / 1000;
     let limit = |number: u64| 1 + number * sent * 3 / 2 / CLIENTS;
     let limits: Vec<u64> = (0..CLIENTS).map(limit).collect();
-    let policy = Policy::on(in_cluster(&cluster)).deadline(PATIENT);
-    let except = |policy: Policy, (client, &limit)| policy.except(client, once(limit));
+    let policy = TrialPolicy::on(in_cluster(&cluster)).deadline(LONG_DEADLINE);
+    let except = |policy: TrialPolicy, (client, &limit)| policy.except(client, once(limit));
     let policy = clients.iter().zip(&limits).fold(policy, except);
     let service = Service::start(&policy)?;
     let slots = slots_of(&cluster, &clients)?;

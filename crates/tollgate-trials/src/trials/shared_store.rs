@@ -1,8 +1,8 @@
 //! Two services on one store behind a real nginx that balances between them: together they admit exactly the limit.
 
-use super::Options;
+use super::TrialOptions;
 use super::common::Promises;
-use crate::policy::{PATIENT, Policy, once, one_server, plain};
+use crate::policy::{LONG_DEADLINE, TrialPolicy, once, one_server, plain};
 use crate::service::Service;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::servers::Server;
@@ -13,13 +13,13 @@ use tollgate_testkit::{HOST, Result};
 /// How many keys there are.
 const CLIENTS: u64 = 50;
 
-pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
     let span = options.span(2_000, 10_000);
     let sent = u64::try_from(span.as_millis()).unwrap_or(u64::MAX) * options.rate / CLIENTS / 1000;
     let limit = (sent / 2).max(1);
-    let policy = Policy::on(one_server(store.port()))
-        .deadline(PATIENT)
+    let policy = TrialPolicy::on(one_server(store.port()))
+        .deadline(LONG_DEADLINE)
         .quota(once(limit));
     let services = [Service::start(&policy)?, Service::start(&policy)?];
     let ports = services.each_ref().map(Service::port);

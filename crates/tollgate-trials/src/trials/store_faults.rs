@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::Options;
+use super::TrialOptions;
 use super::common::{
     DEADLINE, Promises, TAGGED, mixed_clients, recovers, recovers_soon, slots_of, usual_clients,
 };
-use crate::policy::{PATIENT, Policy, behind_sentinels, in_cluster, one_server, tagged};
+use crate::policy::{LONG_DEADLINE, TrialPolicy, behind_sentinels, in_cluster, one_server, tagged};
 use crate::verdicts::{SOON, Verdicts, time};
 use tollgate_testkit::proxy::{Fault, Faults, Proxy};
 use tollgate_testkit::servers::{Cluster, HOST, Sentinels, Server};
@@ -28,9 +28,9 @@ const VICTIM: usize = 1;
 ///
 /// Until they have elected another one, the service decides with its share of every limit. What the old
 /// primary had not replicated is lost: one burst of each key at most.
-pub(super) fn kill(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn kill(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let sentinels = Sentinels::start(options.kind, 2, 3, DOWN_AFTER_MS)?;
-    let policy = Policy::on(behind_sentinels(&sentinels));
+    let policy = TrialPolicy::on(behind_sentinels(&sentinels));
     let (service, clients, load) = options.load_on(&policy, usual_clients())?;
     sleep(options.span(1_000, 5_000));
     let killed = load.elapsed();
@@ -58,13 +58,13 @@ pub(super) fn kill(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
 /// This is what `FAILOVER TO` does, and what an address that moves from one server to another looks like: the old
 /// server stays reachable on the old connection and refuses every write (`READONLY`). A client that keeps a connection
 /// because it works is stuck for good. The proxy is that address: open connections stay, new ones go to the new primary.
-pub(super) fn failover(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn failover(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let first = Server::start(options.kind, &[])?;
     let follows = format!("{HOST} {}", first.port());
     let second = Server::start(options.kind, &[("replicaof", &follows)])?;
     wait_for_role(&second, "master_link_status", "up")?;
     let proxy = Proxy::start_seeded(first.port(), options.seed)?;
-    let policy = Policy::on(one_server(proxy.port()));
+    let policy = TrialPolicy::on(one_server(proxy.port()));
     let (_service, clients, load) = options.load_on(&policy, usual_clients())?;
     let (mut stuck, mut slowest) = (0, Some(Duration::ZERO));
     let (mut old, mut new) = (&first, &second);
@@ -112,9 +112,9 @@ fn wait_for_role(server: &Server, field: &str, value: &str) -> Result<()> {
 
 /// The store is stopped (SIGSTOP): its connections stay open and no request is answered. When it continues, it answers
 /// all queued requests, long after their deadlines.
-pub(super) fn freeze(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn freeze(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
-    let policy = Policy::on(one_server(store.port())).tag(&tagged(TAGGED));
+    let policy = TrialPolicy::on(one_server(store.port())).tag(&tagged(TAGGED));
     let (_service, clients, load) = options.load_on(&policy, mixed_clients())?;
     sleep(Duration::from_secs(options.quick_or_full(1, 3)));
     store.freeze()?;
@@ -128,9 +128,9 @@ pub(super) fn freeze(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
 }
 
 /// `SCRIPT FLUSH`, a hundred times a second: the server loses the scripts, and no decision is affected.
-pub(super) fn flush(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn flush(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
-    let policy = Policy::on(one_server(store.port())).deadline(PATIENT);
+    let policy = TrialPolicy::on(one_server(store.port())).deadline(LONG_DEADLINE);
     let (service, clients, load) = options.load_on(&policy, usual_clients())?;
     let (start, span) = (now(), options.span(3_000, 20_000));
     let mut flushes: u32 = 0;
@@ -154,9 +154,9 @@ pub(super) fn flush(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
 
 /// The store is killed and restarts empty. The service reports its own usage, so the loss is one burst of each key at
 /// most.
-pub(super) fn restart(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn restart(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
-    let policy = Policy::on(one_server(store.port()));
+    let policy = TrialPolicy::on(one_server(store.port()));
     let (_service, clients, load) = options.load_on(&policy, usual_clients())?;
     sleep(options.span(1_500, 5_000));
     store.kill();
@@ -175,11 +175,11 @@ pub(super) fn restart(options: &Options, verdicts: &mut Verdicts) -> Result<()> 
 ///
 /// The cluster serves the slots it has (`cluster-require-full-coverage no`): by default all of it refuses to
 /// work while a slot has no primary.
-pub(super) fn node_loss(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn node_loss(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let coverage = [("cluster-require-full-coverage", "no")];
     let cluster = Cluster::start_with(options.kind, 3, 1, &coverage)?;
     // Above the delays of a busy machine, so that an answer without the store means that it was down and not late.
-    let policy = Policy::on(in_cluster(&cluster)).deadline(PATIENT);
+    let policy = TrialPolicy::on(in_cluster(&cluster)).deadline(LONG_DEADLINE);
     let slots = slots_of(&cluster, &usual_clients())?;
     let mut is_hit = Vec::new();
     for &slot in &slots {
@@ -214,10 +214,10 @@ pub(super) fn node_loss(options: &Options, verdicts: &mut Verdicts) -> Result<()
 
 /// The store is up for half a second and down for half a second, by turns as a server that refuses connections
 /// and as a network that drops everything.
-pub(super) fn flap(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn flap(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
     let proxy = Proxy::start_seeded(store.port(), options.seed)?;
-    let policy = Policy::on(one_server(proxy.port()));
+    let policy = TrialPolicy::on(one_server(proxy.port()));
     let (_service, clients, load) = options.load_on(&policy, usual_clients())?;
     let refusing = Faults {
         refuse: true,

@@ -22,7 +22,7 @@ use super::upstream::Upstream;
 use super::{number, panicked, runtime};
 use crate::http::{HttpConnection, get};
 use crate::service::metric;
-use crate::trials::Options;
+use crate::trials::TrialOptions;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::Result;
 use tollgate_testkit::tollgate::Tollgate;
@@ -39,7 +39,7 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 const MORE: u64 = 50;
 const DEADLINE: Duration = Duration::from_secs(20);
 
-pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let gateway = gateway::start(&policy(upstream.port()))?;
     let all = options.quick_or_full(3_000, 100_000);
@@ -124,7 +124,7 @@ fn settle(gateway: &Tollgate) -> Result<()> {
             let in_flight = metric(gateway, "tollgate_upstream_server_in_flight_requests")?;
             Ok(match (under_way, waiting, in_flight) {
                 (0, 0, 0) => Check::Ready(()),
-                counts => Check::Pending(format!("{counts:?} under way, waiting, in flight")),
+                counts => Check::Pending(format!("{counts:?} in progress, waiting, in flight")),
             })
         },
     )

@@ -226,7 +226,7 @@ async fn abuse(
     Ok(())
 }
 
-/// An address of this machine other than the honest client's.
+/// An address of this machine other than the well-behaved client's.
 fn address(number: usize) -> Ipv4Addr {
     let number = u16::try_from(number).unwrap_or(u16::MAX);
     let [high, low] = number.to_be_bytes();

@@ -1,7 +1,7 @@
 //! Clients that are slow on purpose, that flood, or that hold responses.
 //!
 //! Each kind of abuse ([`attacks`]) runs for a while from addresses of its own, in a thread of its own. Meanwhile an
-//! honest client sends requests over kept connections and over new ones. Each has to be answered; the gateway may
+//! well-behaved client sends requests over kept connections and over new ones. Each has to be answered; the gateway may
 //! grow by 64 MiB at the most; and response times have to recover within a second.
 //!
 //! The treatment of the abusers (close, answer, ignore) is not checked.
@@ -21,7 +21,7 @@ use super::measure::quantile;
 use super::probe::{self, Probe, ProbeResult};
 use super::upstream::Upstream;
 use super::{allow_connections, runtime};
-use crate::trials::Options;
+use crate::trials::TrialOptions;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::HOST;
 use tollgate_testkit::now;
@@ -39,7 +39,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Time between two reads of the memory.
 const POLL_EVERY: Duration = Duration::from_millis(25);
 
-pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let gateway = gateway::start(&policy(upstream.port()))?;
     let span = options.span(400, 8_000);
@@ -155,7 +155,7 @@ fn check(verdicts: &mut Verdicts, attack: Attack, seen: &AttackResult) {
     );
     let mut times = probe_result.times.clone();
     verdicts.figure(
-        &format!("{name}: honest p50, p99"),
+        &format!("{name}: well-behaved p50, p99"),
         format!(
             "{}, {}",
             time(quantile(&mut times, 500)),
@@ -163,7 +163,7 @@ fn check(verdicts: &mut Verdicts, attack: Attack, seen: &AttackResult) {
         ),
     );
     verdicts.promise(
-        &format!("{name}: every honest request is answered"),
+        &format!("{name}: every well-behaved request is answered"),
         probe_result.answered == probe_result.sent && probe_result.sent > 0,
         match &probe_result.first_error {
             None => format!("{} of {}", probe_result.answered, probe_result.sent),

@@ -27,7 +27,7 @@ use super::gateway::{self, before};
 use super::measure::{lateness, most_in_a_window, quantile, spacings};
 use super::runtime;
 use super::upstream::{ReceivedRequest, Upstream};
-use crate::trials::Options;
+use crate::trials::TrialOptions;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::Result;
 use tollgate_testkit::now;
@@ -67,7 +67,7 @@ const HUNDREDTH: Size = Size {
     refused: 17,
 };
 
-pub(crate) fn run(_: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(_: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let start = now();
     let upstream = Upstream::quick(start)?;
     let gateway = gateway::start(&policy(upstream.port()))?;
@@ -203,11 +203,11 @@ fn check_refusals(verdicts: &mut Verdicts, size: &Size, load: &Responses) {
         latest <= most,
         format!("{latest} s at the latest"),
     );
-    let again = load.retried();
+    let retry = load.retried();
     verdicts.promise(
         &format!("{name}: a retry after that passes"),
-        again.iter().all(|&status| status == 200) && !again.is_empty(),
-        format!("{again:?}"),
+        retry.iter().all(|&status| status == 200) && !retry.is_empty(),
+        format!("{retry:?}"),
     );
 }
 

@@ -46,7 +46,7 @@ struct Sent {
     status: u16,
     retry_after: Option<usize>,
     /// The status of its retry, if any.
-    again: Option<u16>,
+    retry_status: Option<u16>,
 }
 
 /// What the load saw.
@@ -151,7 +151,7 @@ async fn send_wave(
                 answered,
                 status,
                 retry_after: retry_after.and_then(|seconds| seconds.parse().ok()),
-                again: None,
+                retry_status: None,
             }
         });
     }
@@ -176,13 +176,13 @@ async fn send_wave(
 async fn retry(size: &Size, port: u16, mut refused: Sent, seconds: usize) -> Sent {
     sleep(Duration::from_secs(number(seconds))).await;
     let request = get(&format!("/{}/", size.name), &[("x-id", "again")]);
-    let again = async {
+    let retry = async {
         HttpConnection::open(port)
             .await?
             .exchange_within(&request, DEADLINE)
             .await
     };
-    refused.again = Some(again.await.map_or(0, |answer| answer.status));
+    refused.retry_status = Some(retry.await.map_or(0, |answer| answer.status));
     refused
 }
 
@@ -214,7 +214,10 @@ impl Responses {
     }
 
     pub(super) fn retried(&self) -> Vec<u16> {
-        self.0.iter().filter_map(|request| request.again).collect()
+        self.0
+            .iter()
+            .filter_map(|request| request.retry_status)
+            .collect()
     }
 
     /// Whether exactly the admitted requests were received, each once.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tollgate_policy::Sharing;
 
-use super::super::Options;
+use super::super::TrialOptions;
 use super::audit::FleetResponses;
 use super::{KEYS, NODES};
 use crate::load::{Client, Load, Responses};
-use crate::policy::{PATIENT, Policy, Quota, one_server};
+use crate::policy::{LONG_DEADLINE, TrialPolicy, TrialQuota, one_server};
 use crate::service::Service;
 use tollgate_testkit::servers::Server;
 use tollgate_testkit::{Check, sleep, wait_for};
@@ -20,17 +20,21 @@ const DISCOVERY_DEADLINE: Duration = Duration::from_secs(15);
 /// The services.
 pub(super) struct Fleet<'a> {
     store: &'a Server,
-    pub(super) policy: Policy,
+    pub(super) policy: TrialPolicy,
     pub(super) services: Vec<Service>,
 }
 
 impl<'a> Fleet<'a> {
     /// Starts all with an empty store, and waits until each has discovered all others.
-    pub(super) fn start(store: &'a Server, sharing: Sharing, quota: Quota) -> Result<Fleet<'a>> {
+    pub(super) fn start(
+        store: &'a Server,
+        sharing: Sharing,
+        quota: TrialQuota,
+    ) -> Result<Fleet<'a>> {
         // Also heartbeats of earlier nodes.
         store.ask(&["FLUSHALL"])?;
-        let policy = Policy::on(one_server(store.port()))
-            .deadline(PATIENT)
+        let policy = TrialPolicy::on(one_server(store.port()))
+            .deadline(LONG_DEADLINE)
             .quota(quota)
             .sharing(sharing);
         let mut services = Vec::new();
@@ -69,13 +73,13 @@ impl<'a> Fleet<'a> {
     }
 
     /// A load before each service.
-    pub(super) fn loads(&self, options: &Options) -> Result<Vec<Load>> {
+    pub(super) fn loads(&self, options: &TrialOptions) -> Result<Vec<Load>> {
         let load = |service: &Service| options.load(service.port(), zipf());
         self.services.iter().map(load).collect()
     }
 
     /// The responses to loads of this duration, and the calls to the store.
-    pub(super) fn run(&self, options: &Options, span: Duration) -> Result<FleetRun> {
+    pub(super) fn run(&self, options: &TrialOptions, span: Duration) -> Result<FleetRun> {
         let before = self.store_calls()?;
         let loads = self.loads(options)?;
         sleep(span);
@@ -111,7 +115,7 @@ pub(super) fn end(loads: Vec<Load>) -> Result<Vec<(Duration, Responses)>> {
 }
 
 /// All responses, by key.
-pub(super) fn together(seen: &[(Duration, Responses)]) -> FleetResponses {
+pub(super) fn total(seen: &[(Duration, Responses)]) -> FleetResponses {
     let seen: Vec<(Duration, &Responses)> =
         seen.iter().map(|(began, seen)| (*began, seen)).collect();
     let keys = key_of_each_client();

@@ -15,10 +15,10 @@ use std::time::Duration;
 use tollgate_policy::Sharing;
 
 use self::audit::FleetResponses;
-use self::fleet::{Fleet, end, together};
-use super::Options;
+use self::fleet::{Fleet, end, total};
+use super::TrialOptions;
 use crate::load::{Allowance, Client};
-use crate::policy::{Policy, Quota};
+use crate::policy::{TrialPolicy, TrialQuota};
 use crate::verdicts::Verdicts;
 use tollgate_testkit::servers::Server;
 use tollgate_testkit::sleep;
@@ -29,7 +29,7 @@ const NODES: u32 = 4;
 /// Hot keys. The usual rate at each node sends twice the limit of the least of them.
 const KEYS: usize = 5;
 /// What each may.
-const HOT: Quota = Quota {
+const HOT: TrialQuota = TrialQuota {
     allow: "250/s",
     burst: 250,
 };
@@ -37,10 +37,10 @@ const ALLOWANCE: Allowance = Allowance {
     per_second: 250,
     burst: 250,
 };
-/// How long a block is lent.
+/// The term of a lease.
 const TERM: Duration = Duration::from_secs(1);
 /// A bucket that takes twenty seconds to fill.
-const SLOW: Quota = Quota {
+const SLOW: TrialQuota = TrialQuota {
     allow: "20/s",
     burst: 400,
 };
@@ -48,10 +48,10 @@ const SLOW: Quota = Quota {
 const BORROWED_WITHIN: usize = 100;
 /// Requests that empty the slow bucket, whatever it earns meanwhile.
 const AT_ONCE: usize = 800;
-/// Of what passes exactly, so many hundredths pass by loans.
+/// Leases admit at least this percentage of what exact sharing admits.
 const LEAST_PERCENT: u64 = 97;
 
-pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(super) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
     let mut used = Vec::new();
     for sharing in Sharing::ALL {
@@ -77,15 +77,15 @@ pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
 
 /// Runs one sharing mode, and returns the admitted part of what may pass, in millionths.
 fn share(
-    options: &Options,
+    options: &TrialOptions,
     verdicts: &mut Verdicts,
     fleet: &Fleet<'_>,
     sharing: Sharing,
 ) -> Result<u64> {
     let name = sharing.name();
-    let above = above(&fleet.policy, sharing)?;
+    let overshoot = max_overshoot(&fleet.policy, sharing)?;
     let run = fleet.run(options, options.span(800, 30_000))?;
-    let all = together(&run.seen);
+    let all = total(&run.seen);
     let degraded: usize = run.seen.iter().map(|(_, seen)| seen.degraded()).sum();
     let unanswered: usize = run.seen.iter().map(|(_, seen)| seen.unanswered()).sum();
     verdicts.promise(
@@ -101,7 +101,11 @@ fn share(
     );
     let over = all.excess(ALLOWANCE);
     // What copies let pass too much at the very end is not yet missing.
-    let most = if sharing == Sharing::Sync { above } else { 0 };
+    let most = if sharing == Sharing::Sync {
+        overshoot
+    } else {
+        0
+    };
     verdicts.promise(
         &format!("{name}: in all the time no key has more than {most} above its limit"),
         over <= most,
@@ -109,8 +113,8 @@ fn share(
     );
     let over = all.excess_in_a_stretch(ALLOWANCE);
     verdicts.promise(
-        &format!("{name}: in no stretch of time has a key more than {above} above its limit"),
-        over <= above,
+        &format!("{name}: in no stretch of time has a key more than {overshoot} above its limit"),
+        over <= overshoot,
         format!("at most {over}"),
     );
     check_store_calls(verdicts, sharing, &all, run.store_calls);
@@ -149,10 +153,10 @@ fn check_store_calls(
 }
 
 /// `kill -9` of the last of four that borrow.
-fn kill(options: &Options, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
+fn kill(options: &TrialOptions, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
     // Until nothing is leased any more: what passes from now on was granted from now on.
     sleep(TERM + TERM / 4);
-    let above = above(&fleet.policy, Sharing::Lease)?;
+    let overshoot = max_overshoot(&fleet.policy, Sharing::Lease)?;
     let loads = fleet.loads(options)?;
     sleep(options.span(800, 5_000));
     if let Some(victim) = fleet.services.last() {
@@ -174,7 +178,7 @@ fn kill(options: &Options, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result
         missing == 0 && degraded == 0,
         format!("{missing} not answered, {degraded} without it"),
     );
-    let all = together(&seen);
+    let all = total(&seen);
     let over = all.excess(ALLOWANCE);
     verdicts.promise(
         "killed: in all the time no key has more than its limit",
@@ -183,8 +187,8 @@ fn kill(options: &Options, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result
     );
     let over = all.excess_in_a_stretch(ALLOWANCE);
     verdicts.promise(
-        &format!("killed: in no stretch of time has a key more than {above} above its limit"),
-        over <= above,
+        &format!("killed: in no stretch of time has a key more than {overshoot} above its limit"),
+        over <= overshoot,
         format!("at most {over}"),
     );
     let begin = killed + TERM;
@@ -210,21 +214,21 @@ fn leases_expire(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
         key: "calm".into(),
         cost,
     };
-    let (mut spent, mut on_loan) = (0, 0);
+    let (mut spent, mut leased) = (0, 0);
     // What is neither spent nor left is leased; refill meanwhile only lowers the number.
     for other in others.iter().cycle().take(BORROWED_WITHIN) {
         spent += u64::from(victim.check(&calm(1))?.admitted);
         let left = other.check(&calm(0))?.remaining.unwrap_or(SLOW.burst);
-        on_loan = SLOW.burst.saturating_sub(spent + left);
-        if on_loan > 0 && spent >= 20 {
+        leased = SLOW.burst.saturating_sub(spent + left);
+        if leased > 0 && spent >= 20 {
             break;
         }
     }
     victim.kill();
     verdicts.promise(
         "killed: it really had leased units",
-        on_loan > 0,
-        format!("at least {on_loan}"),
+        leased > 0,
+        format!("at least {leased}"),
     );
     sleep(TERM);
     let mut passed = 0;
@@ -243,7 +247,7 @@ fn leases_expire(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
 }
 
 /// What may pass above the limit, as it is stated.
-fn above(policy: &Policy, sharing: Sharing) -> Result<u64> {
+fn max_overshoot(policy: &TrialPolicy, sharing: Sharing) -> Result<u64> {
     let loaded = tollgate_config::parse("sharing.yaml", policy.text().as_bytes())
         .map_err(|problems| Error::Invalid(problems.to_string()))?;
     let limit = loaded.policy.limits.first();

@@ -1,6 +1,6 @@
 //! The work of every contestant in the process.
 //!
-//! A *cell* of the comparison is one choice on each axis: how many keys, how they are distributed, what they look like, how
+//! A *workload* of the comparison is one choice on each axis: how many keys, how they are distributed, what they look like, how
 //! many threads check them, and whether they are admitted or refused.
 
 use std::num::NonZeroU32;
@@ -16,7 +16,7 @@ const INTERLEAVED_MAX: usize = 2_000_000;
 
 /// One choice on each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct Workload {
     pub(crate) keys: usize,
     pub(crate) distribution: Distribution,
     pub(crate) kind: KeyKind,
@@ -63,7 +63,7 @@ pub(crate) struct Config {
     pub(crate) interval: Duration,
 }
 
-impl Cell {
+impl Workload {
     pub(crate) fn config(&self) -> Config {
         Config::new(self.keys, self.mode)
     }

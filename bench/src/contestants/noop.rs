@@ -4,24 +4,24 @@
 //! No clock, no hash, no comparison of keys, no decision. A limiter that writes once per check and
 //! comes near this has little left to gain but by batches or a smaller table.
 //!
-//! While the table fits the cache, `floor` measures how long a locked instruction holds back the
+//! While the table fits the cache, `noop` measures how long a locked instruction holds back the
 //! reading of the next key, so a few nanoseconds between the two kinds of key are the compiler's
 //! arrangement of that loop and nothing else.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{BATCH_LEN, KeyedLimiter};
-use crate::cell::Config;
+use crate::workload::Config;
 
 /// One key at a time.
-pub(crate) struct Floor(Slots);
+pub(crate) struct Noop(Slots);
 
 /// As many keys at a time as fit in a batch: all cache lines are prefetched before the first is
 /// needed, so that their misses overlap.
-pub(crate) struct FloorBatch(Slots);
+pub(crate) struct NoopBatch(Slots);
 
-impl KeyedLimiter for Floor {
-    const NAME: &'static str = "floor";
+impl KeyedLimiter for Noop {
+    const NAME: &'static str = "noop";
     const DECIDES: bool = false;
 
     fn new(config: &Config) -> Self {
@@ -37,8 +37,8 @@ impl KeyedLimiter for Floor {
     }
 }
 
-impl KeyedLimiter for FloorBatch {
-    const NAME: &'static str = "floor-batch";
+impl KeyedLimiter for NoopBatch {
+    const NAME: &'static str = "noop-batch";
     const DECIDES: bool = false;
 
     fn new(config: &Config) -> Self {

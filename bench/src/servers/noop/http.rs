@@ -1,4 +1,4 @@
-//! The HTTP floor: reads what the HTTP front end reads and decides nothing.
+//! The no-op HTTP server: reads what the HTTP front end reads and decides nothing.
 //!
 //! It is hyper on one thread, as its guide has it. A POST is parsed into the fields that
 //! `/v1/check` has, borrowed from the body, and answered with a constant that looks the same;

@@ -1,9 +1,9 @@
-//! Limiters whose state is one word, and how such a word is kept.
+//! Limiters whose state is one word, and the stored form of such a word.
 
 use super::convert::{answer, at, rate, span};
 use super::limiter::layout_of;
-use crate::model::{Change, KeyModel};
-use crate::oracle::Answer;
+use crate::model::{KeyModel, ModelChange};
+use crate::oracle::OracleDecision;
 use crate::parameters::Parameters;
 use std::fmt::Debug;
 use tollgate::Moment;
@@ -14,21 +14,21 @@ use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
 
 /// A limit whose state is one word, made from the numbers of a timeline.
-pub trait Compile: PackedAlgorithm + Debug {
+pub trait FromParameters: PackedAlgorithm + Debug {
     /// The limit of these numbers.
     ///
     /// # Errors
     ///
     /// If they make no limit, or are of another algorithm.
-    fn compile(numbers: &Parameters) -> Result<Self, String>;
+    fn from_parameters(numbers: &Parameters) -> Result<Self, String>;
 }
 
 fn other(numbers: &Parameters) -> String {
     format!("{numbers:?} is of another algorithm")
 }
 
-impl Compile for Bucket {
-    fn compile(numbers: &Parameters) -> Result<Self, String> {
+impl FromParameters for Bucket {
+    fn from_parameters(numbers: &Parameters) -> Result<Self, String> {
         match *numbers {
             Parameters::TokenBucket { cap, n, p_ns } => Bucket::new(rate(n, p_ns)?, cap),
             Parameters::Gcra { n, p_ns, tau_ns } => Bucket::gcra(rate(n, p_ns)?, span(tau_ns)),
@@ -38,8 +38,8 @@ impl Compile for Bucket {
     }
 }
 
-impl Compile for Queue {
-    fn compile(numbers: &Parameters) -> Result<Self, String> {
+impl FromParameters for Queue {
+    fn from_parameters(numbers: &Parameters) -> Result<Self, String> {
         let Parameters::LeakyQueue {
             queue,
             n,
@@ -53,8 +53,8 @@ impl Compile for Queue {
     }
 }
 
-impl Compile for Window {
-    fn compile(numbers: &Parameters) -> Result<Self, String> {
+impl FromParameters for Window {
+    fn from_parameters(numbers: &Parameters) -> Result<Self, String> {
         let Parameters::FixedWindow {
             limit,
             window_ns,
@@ -67,8 +67,8 @@ impl Compile for Window {
     }
 }
 
-impl Compile for Sliding {
-    fn compile(numbers: &Parameters) -> Result<Self, String> {
+impl FromParameters for Sliding {
+    fn from_parameters(numbers: &Parameters) -> Result<Self, String> {
         let (Parameters::SlidingCounter {
             limit, window_ns, ..
         }
@@ -83,26 +83,26 @@ impl Compile for Sliding {
     }
 }
 
-/// A word and the era it was written in: words wrap, so a word has a meaning only with its era.
+/// A word and the epoch of its write. Words wrap, so a word has a meaning only with its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct EpochWord {
     word: u64,
-    era: u64,
+    epoch: u64,
 }
 
-impl Kept {
+impl EpochWord {
     /// `word`, written at `now`.
     pub fn new<L: PackedAlgorithm>(limit: &L, word: u64, now: Moment) -> Self {
-        let era = limit.epoch(now).number;
-        Self { word, era }
+        let epoch = limit.epoch(now).number;
+        Self { word, epoch }
     }
 
     /// The word as it is to be read at `now`; none if that is a key never used.
     pub fn read<L: PackedAlgorithm>(self, limit: &L, now: Moment) -> Option<u64> {
-        let era = limit.epoch(now).number;
-        if era > self.era.saturating_add(1) {
+        let epoch = limit.epoch(now).number;
+        if epoch > self.epoch.saturating_add(1) {
             None
-        } else if self.era > era.saturating_add(1) {
+        } else if self.epoch > epoch.saturating_add(1) {
             Some(limit.repair_after_clock_step(self.word, now))
         } else {
             Some(self.word)
@@ -112,13 +112,13 @@ impl Kept {
 
 /// One key of a limiter that needs one word.
 #[derive(Clone, Debug)]
-pub struct WordSteps<L> {
+pub struct PackedModel<L> {
     numbers: Parameters,
     pub(super) limit: L,
-    kept: Option<Kept>,
+    stored: Option<EpochWord>,
 }
 
-impl<L: Compile> WordSteps<L> {
+impl<L: FromParameters> PackedModel<L> {
     /// A key never used.
     ///
     /// # Errors
@@ -127,46 +127,48 @@ impl<L: Compile> WordSteps<L> {
     pub fn new(numbers: Parameters) -> Result<Self, String> {
         Ok(Self {
             numbers,
-            limit: L::compile(&numbers)?,
-            kept: None,
+            limit: L::from_parameters(&numbers)?,
+            stored: None,
         })
     }
 
     fn read(&self, now: Moment) -> Option<u64> {
-        self.kept.and_then(|kept| kept.read(&self.limit, now))
+        self.stored.and_then(|stored| stored.read(&self.limit, now))
     }
 
     fn write(&mut self, word: Option<u64>, now: Moment) {
-        self.kept = word.map(|word| Kept::new(&self.limit, word, now));
+        self.stored = word.map(|word| EpochWord::new(&self.limit, word, now));
     }
 
-    fn report(&self, verdict: tollgate::Verdict, now: Moment) -> Answer {
+    fn report(&self, verdict: tollgate::Verdict, now: Moment) -> OracleDecision {
         answer(verdict, self.limit.status(self.read(now), now))
     }
 }
 
-impl<L: Compile> KeyModel for WordSteps<L> {
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
+impl<L: FromParameters> KeyModel for PackedModel<L> {
+    fn check(&mut self, t: u64, cost: u64) -> OracleDecision {
         let now = at(t);
         let word = self.read(now);
         let step = self.limit.charge(word, now, cost);
-        // A state from more than an era ahead was healed by reading it; like every heal, that is
+        // A state from more than one epoch ahead is repaired when it is read. Like every repair, it is
         // written even if the request is refused.
-        let healed = self.kept.is_some_and(|kept| Some(kept.word) != word);
+        let repaired = self.stored.is_some_and(|stored| Some(stored.word) != word);
         let refused = matches!(step.verdict, tollgate::Verdict::Refuse { .. });
-        if let Some(word) = step.write.or(word.filter(|_| healed && refused)) {
+        if let Some(word) = step.write.or(word.filter(|_| repaired && refused)) {
             self.write(Some(word), now);
         }
         self.report(step.verdict, now)
     }
 
     /// A new limit converts the state.
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+    fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         let now = at(t);
         let word = self.read(now);
         match change {
-            Change::Refund { .. } if self.numbers.is_queue() => return Err(change.unsupported()),
-            Change::Refund { cost, issued } => {
+            ModelChange::Refund { .. } if self.numbers.is_queue() => {
+                return Err(change.unsupported());
+            }
+            ModelChange::Refund { cost, issued } => {
                 let back = |word| self.limit.refund(word, now, cost, at(issued));
                 if let Some(word) = word.and_then(back) {
                     self.write(Some(word), now);
@@ -174,7 +176,7 @@ impl<L: Compile> KeyModel for WordSteps<L> {
             }
             _ => {
                 let numbers = self.numbers.with(change)?;
-                let limit = L::compile(&numbers)?.keeping_layout_of(&self.limit);
+                let limit = L::from_parameters(&numbers)?.keeping_layout_of(&self.limit);
                 let word = word.and_then(|word| limit.convert(&self.limit, word, now));
                 (self.numbers, self.limit) = (numbers, limit);
                 self.write(word, now);

@@ -1,4 +1,4 @@
-//! A unary service of tonic on one thread: the floor of the rate limit service, and the server for the library of a peer.
+//! A unary service of tonic on one thread: the no-op rate limit service, and the server for the library of a peer.
 //!
 //! Everything is left as tonic has it by default. Messages go through prost, by a codec of a few lines, because that of tonic
 //! comes with more crates. A function computes the answer.

@@ -7,7 +7,7 @@ use tollgate_load::WHOLE;
 
 use super::CaseResult;
 use super::cases::{Case, Expected};
-use super::load::{Load, Order, Tally};
+use super::load::{KeySequence, Load, Tally};
 use super::start::{Running, Server};
 use crate::args::Servers;
 use crate::figures::Figures;
@@ -15,7 +15,7 @@ use crate::system::{ProcessTree, busy_time};
 
 /// The result of one turn.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct Measurement {
     pub(super) answers: u64,
     /// Answers other than expected, and the first of them.
     pub(super) unexpected: u64,
@@ -30,9 +30,9 @@ pub(super) struct Turn {
 }
 
 /// A figure of a turn, if it has it.
-pub(super) type Figure = fn(&Turn) -> Option<f64>;
+pub(super) type Figure = fn(&Measurement) -> Option<f64>;
 
-impl Turn {
+impl Measurement {
     pub(super) fn rate(&self) -> Option<f64> {
         Some(self.answers as f64 / self.elapsed.as_secs_f64())
     }
@@ -61,7 +61,7 @@ impl Turn {
 }
 
 impl CaseResult {
-    pub(super) fn turns(&self) -> &[Turn] {
+    pub(super) fn turns(&self) -> &[Measurement] {
         self.turns.as_deref().unwrap_or_default()
     }
 
@@ -84,12 +84,12 @@ impl CaseResult {
 }
 
 /// Loads one server: a warm-up, and then the time that counts.
-pub(super) fn turn(case: &Case, running: &Running, args: &Servers) -> io::Result<Turn> {
+pub(super) fn measure(case: &Case, running: &Running, args: &Servers) -> io::Result<Measurement> {
     let (contestant, address) = (running.contestant, running.server.address);
     let keys = case.keys.count(args.keys);
     let codec = || contestant.codec(case.expected, keys, address);
     let admits = case.expected == Expected::Admitted;
-    let order = Order::random(keys);
+    let order = KeySequence::random(keys);
     let mut load = Load::start(address, case.shape(contestant), order, admits, &codec)?;
     load.run(args.passes.warm_up(Duration::from_millis(500)))?;
     // Requests that are to be refused are admitted at first.
@@ -97,7 +97,7 @@ pub(super) fn turn(case: &Case, running: &Running, args: &Servers) -> io::Result
     let helpers: Vec<ProcessTree> = running.helpers.iter().filter_map(Server::tree).collect();
     let server = running.server.tree();
     let turn = timed(server.as_ref(), &helpers, || load.run(args.passes.time))?;
-    Ok(Turn {
+    Ok(Measurement {
         first_unexpected: load.unexpected.take(),
         ..turn
     })
@@ -109,7 +109,7 @@ fn timed(
     server: Option<&ProcessTree>,
     helpers: &[ProcessTree],
     load: impl FnOnce() -> io::Result<Tally>,
-) -> io::Result<Turn> {
+) -> io::Result<Measurement> {
     let own = ProcessTree::single(std::process::id());
     let times = || -> Option<[Duration; 3]> {
         let mut not_elsewhere = own.time()?;
@@ -124,7 +124,7 @@ fn timed(
         let used = |at: usize| after[at].saturating_sub(before[at]);
         [used(0), used(1), used(2)]
     });
-    Ok(Turn {
+    Ok(Measurement {
         answers: tally.times.total(),
         unexpected: tally.unexpected,
         first_unexpected: None,

@@ -28,7 +28,7 @@ use super::runtime;
 use super::schedule::{Scheduled, send, steady};
 use super::upstream::{Pool, Upstream};
 use crate::http::get;
-use crate::trials::Options;
+use crate::trials::TrialOptions;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::Result;
 use tollgate_testkit::now;
@@ -57,61 +57,61 @@ const SLOWER: (u32, u32) = (3, 2);
 
 /// The front of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Front {
+enum FrontKind {
     Nothing,
     Nginx,
     Tollgate,
 }
 
-impl Front {
-    const ALL: [Front; 3] = [Front::Nothing, Front::Nginx, Front::Tollgate];
+impl FrontKind {
+    const ALL: [FrontKind; 3] = [FrontKind::Nothing, FrontKind::Nginx, FrontKind::Tollgate];
 
     fn name(self) -> &'static str {
         match self {
-            Front::Nothing => "nothing",
-            Front::Nginx => "nginx",
-            Front::Tollgate => "tollgate",
+            FrontKind::Nothing => "nothing",
+            FrontKind::Nginx => "nginx",
+            FrontKind::Tollgate => "tollgate",
         }
     }
 }
 
 /// A front that runs until it is dropped.
-enum Standing {
+enum RunningFront {
     Nothing(u16),
     Nginx(WebServer),
     Tollgate(Tollgate),
 }
 
-impl Standing {
+impl RunningFront {
     fn port(&self) -> u16 {
         match self {
-            Standing::Nothing(port) => *port,
-            Standing::Nginx(nginx) => nginx.port(),
-            Standing::Tollgate(gateway) => gateway.port(),
+            RunningFront::Nothing(port) => *port,
+            RunningFront::Nginx(nginx) => nginx.port(),
+            RunningFront::Tollgate(gateway) => gateway.port(),
         }
     }
 }
 
-pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()> {
     let span = options.span(500, 20_000);
-    for front in Front::ALL {
+    for front in FrontKind::ALL {
         let alone = measure(front, false, span, options.seed)?;
         let beside = measure(front, true, span, options.seed)?;
         report(verdicts, front, &alone, &beside);
-        if front == Front::Tollgate {
+        if front == FrontKind::Tollgate {
             check(verdicts, &alone, &beside);
         }
     }
     Ok(())
 }
 
-fn measure(front: Front, with_noise: bool, span: Duration, seed: u64) -> Result<Tally> {
+fn measure(front: FrontKind, with_noise: bool, span: Duration, seed: u64) -> Result<Tally> {
     let start = now();
     let upstream = Upstream::start(start, POOL)?;
-    let standing = match front {
-        Front::Nothing => Standing::Nothing(upstream.port()),
-        Front::Nginx => Standing::Nginx(limiting_nginx(upstream.port())?),
-        Front::Tollgate => Standing::Tollgate(gateway::start(&policy(upstream.port()))?),
+    let running = match front {
+        FrontKind::Nothing => RunningFront::Nothing(upstream.port()),
+        FrontKind::Nginx => RunningFront::Nginx(limiting_nginx(upstream.port())?),
+        FrontKind::Tollgate => RunningFront::Tollgate(gateway::start(&policy(upstream.port()))?),
     };
     let requests: Vec<Arc<[u8]>> = (0..TENANTS)
         .map(|tenant| get("/pool", &[("x-api-key", &format!("tenant-{tenant}"))]).into())
@@ -122,7 +122,7 @@ fn measure(front: Front, with_noise: bool, span: Duration, seed: u64) -> Result<
         let known = usize::try_from(tenant).ok().and_then(|t| requests.get(t));
         Arc::clone(known.unwrap_or(&nothing))
     };
-    let done = send(standing.port(), now(), &schedule, request);
+    let done = send(running.port(), now(), &schedule, request);
     let mut done = runtime()?.block_on(done)?;
     done.retain(|done| done.scheduled.at >= WARM_UP);
     Ok(Tally::new(&done, span))
@@ -150,7 +150,7 @@ fn schedule(with_noise: bool, span: Duration, seed: u64) -> Vec<Scheduled> {
     schedule
 }
 
-fn report(verdicts: &mut Verdicts, front: Front, alone: &Tally, beside: &Tally) {
+fn report(verdicts: &mut Verdicts, front: FrontKind, alone: &Tally, beside: &Tally) {
     let mut figure = |what: &str, value: String| {
         verdicts.figure(&format!("{}: {what}", front.name()), value);
     };

@@ -30,7 +30,7 @@ use tollgate::shape::{FairQueue, FairQueueConfig};
 use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::admission::{AdmissionQueue, BackendOutcome};
 
-use crate::args::Fair;
+use crate::args::QueueArgs;
 use crate::figures::{Figures, interleave};
 use crate::keys::id;
 use crate::output::{Output, Row, range, short_count};
@@ -71,13 +71,13 @@ struct Work {
 }
 
 /// How long a turn took, and whether all items went through.
-type Turn = (Duration, bool);
+type Timing = (Duration, bool);
 
 /// A queue and its name.
-type QueueTurn<'a> = (&'static str, &'a dyn Fn() -> Turn);
+type QueueContestant<'a> = (&'static str, &'a dyn Fn() -> Timing);
 
 /// Compares in all situations; returns whether all items went through.
-pub(crate) fn run(args: &Fair, out: &mut Output<'_>) -> io::Result<bool> {
+pub(crate) fn run(args: &QueueArgs, out: &mut Output<'_>) -> io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut all_correct = true;
     for backlog in Backlog::ALL {
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Fair, out: &mut Output<'_>) -> io::Result<bool> {
                 0
             },
         };
-        let mut contestants: [QueueTurn<'_>; 3] = [
+        let mut contestants: [QueueContestant<'_>; 3] = [
             ("tokio mpsc", &|| channel(&runtime, work)),
             ("fair queue", &|| fair(work, backlog, NumberHasher::new())),
             ("fair queue, std hasher", &|| {
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Fair, out: &mut Output<'_>) -> io::Result<bool> {
         flows: args.flows,
         backlogged: 0,
     };
-    let mut contestants: [QueueTurn<'_>; 2] = [
+    let mut contestants: [QueueContestant<'_>; 2] = [
         ("tokio semaphore", &|| semaphore(&runtime, work)),
         ("admission queue", &|| admission_queue(&runtime, work)),
     ];
@@ -115,8 +115,8 @@ pub(crate) fn run(args: &Fair, out: &mut Output<'_>) -> io::Result<bool> {
 fn compare(
     situation: &str,
     work: Work,
-    contestants: &mut [QueueTurn<'_>],
-    args: &Fair,
+    contestants: &mut [QueueContestant<'_>],
+    args: &QueueArgs,
     out: &mut Output<'_>,
 ) -> io::Result<bool> {
     let passes = args.repeats.passes;
@@ -125,15 +125,15 @@ fn compare(
         .iter()
         .flatten()
         .all(|(_, went_through)| *went_through);
-    let per_item = |(took, _): &Turn| Some(took.as_nanos() as f64 / work.items as f64);
+    let per_item = |(took, _): &Timing| Some(took.as_nanos() as f64 / work.items as f64);
     let times: Vec<Figures> = turns
         .iter()
         .map(|turns| Figures::collect(turns, per_item))
         .collect();
-    let row = |((name, _), ns): (&QueueTurn<'_>, &Figures)| {
+    let row = |((name, _), ns): (&QueueContestant<'_>, &Figures)| {
         let ratios = ns.over(&times[0]);
         let (least, most) = ratios.range().unzip();
-        Row::new("fair", name)
+        Row::new("queues", name)
             .json("situation", situation)
             .json("flows", work.flows)
             .json("backlogged", work.backlogged)
@@ -159,7 +159,7 @@ fn compare(
 }
 
 /// Sends and receives each item.
-fn channel(runtime: &Runtime, work: Work) -> Turn {
+fn channel(runtime: &Runtime, work: Work) -> Timing {
     let waiting = work.backlogged * WAITING_EACH;
     runtime.block_on(async {
         let (sender, mut receiver) = mpsc::channel(waiting + 64);
@@ -177,7 +177,7 @@ fn channel(runtime: &Runtime, work: Work) -> Turn {
 }
 
 /// Enqueues, dispatches and completes each item.
-fn fair<S: BuildHasher>(work: Work, backlog: Backlog, hasher: S) -> Turn {
+fn fair<S: BuildHasher>(work: Work, backlog: Backlog, hasher: S) -> Timing {
     let flows = flow_ids(work.flows);
     let waiting = work.backlogged * WAITING_EACH;
     let config = FairQueueConfig {
@@ -213,7 +213,7 @@ fn flow_ids(flows: usize) -> Vec<u64> {
     (0..flows).map(|number| id(number as u32)).collect()
 }
 
-fn semaphore(runtime: &Runtime, work: Work) -> Turn {
+fn semaphore(runtime: &Runtime, work: Work) -> Timing {
     let semaphore = Arc::new(Semaphore::new(64));
     runtime.block_on(async {
         let mut given = 0;
@@ -226,7 +226,7 @@ fn semaphore(runtime: &Runtime, work: Work) -> Turn {
     })
 }
 
-fn admission_queue(runtime: &Runtime, work: Work) -> Turn {
+fn admission_queue(runtime: &Runtime, work: Work) -> Timing {
     let flows = flow_ids(work.flows);
     let Ok(queue) = AdmissionQueue::new(&QueueRule::new("bench", QueueConcurrency::Fixed(64)))
     else {

@@ -1,4 +1,4 @@
-//! The messages of Envoy's rate limit service, as far as a floor and a peer have to read and write them.
+//! The messages of Envoy's rate limit service, as far as a no-op server and a peer have to read and write them.
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,4 +1,4 @@
-//! The floor of the Redis protocol: one thread on epoll that finds the end of every command and answers a constant.
+//! The no-op Redis server: one thread on epoll that finds the end of every command and answers a constant.
 //!
 //! The constant is the answer of `CL.THROTTLE` when a request passes. All commands of one read are answered in one write.
 //!
