@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tollgate_config::UpstreamSpec;
-use tollgate_server::engine::{EngineSettings, PolicySource};
-use tollgate_server::gateway::{self, GatewaySettings, GatewayStarted, TlsFiles};
+use tollgate_server::engine::{EngineSettings, PolicyOrigin};
+use tollgate_server::gateway::{self, GatewaySettings, GatewayStarted, CertificateFiles};
 
 use crate::cli::Gateway;
 use crate::fault::Stop;
@@ -38,8 +38,8 @@ pub(crate) fn run(asked: &Gateway, out: &mut impl Write) -> Result<ExitCode, Sto
 fn settings(asked: &Gateway) -> Result<GatewaySettings, Stop> {
     input::check_file(asked.policy.as_deref())?;
     let source = match &asked.policy {
-        Some(path) => PolicySource::File(path.clone()),
-        None => PolicySource::Text {
+        Some(path) => PolicyOrigin::File(path.clone()),
+        None => PolicyOrigin::Text {
             name: BUILT_IN.into(),
             text: gateway::POLICY.into(),
         },
@@ -53,7 +53,7 @@ fn settings(asked: &Gateway) -> Result<GatewaySettings, Stop> {
         },
         upstreams: upstreams(&asked.upstream)?,
         listen: asked.listen,
-        tls: tls.map(|(cert, key)| TlsFiles {
+        tls: tls.map(|(cert, key)| CertificateFiles {
             cert: cert.clone(),
             key: key.clone(),
         }),
@@ -75,9 +75,9 @@ fn upstreams(urls: &[String]) -> Result<Vec<UpstreamSpec>, Stop> {
 }
 
 fn tell(asked: &Gateway, started: &GatewayStarted, out: &mut impl Write) -> io::Result<()> {
-    let epoch = started.engine.epoch();
-    let limits = epoch.gate.rules().len();
-    let queues = epoch.gate.policy().queues.len();
+    let active = started.engine.active();
+    let limits = active.gate.rules().len();
+    let queues = active.gate.policy().queues.len();
     let source = asked.policy.as_deref();
     let source = source.map_or(BUILT_IN.into(), |path| path.display().to_string());
     let plural = |count: usize| if count == 1 { "" } else { "s" };

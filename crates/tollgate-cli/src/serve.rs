@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use tollgate_server::engine::{EngineSettings, PolicySource, StateSettings};
-use tollgate_server::{AdminBind, RespBind, Settings, Started};
+use tollgate_server::engine::{EngineSettings, PolicyOrigin, StateSettings};
+use tollgate_server::{AdminBind, RespBind, ServerSettings, Started};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -39,17 +39,17 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(asked: &Serve) -> Result<Settings, Stop> {
+fn settings(asked: &Serve) -> Result<ServerSettings, Stop> {
     input::check_file(asked.policy.as_deref())?;
     let source = match (&asked.policy, &asked.envoy_config) {
-        (_, Some(folder)) => PolicySource::Envoy {
+        (_, Some(folder)) => PolicyOrigin::Envoy {
             folder: folder.clone(),
             store: asked.store.clone(),
         },
-        (Some(path), None) => PolicySource::File(path.clone()),
-        (None, None) => PolicySource::built_in(),
+        (Some(path), None) => PolicyOrigin::File(path.clone()),
+        (None, None) => PolicyOrigin::built_in(),
     };
-    Ok(Settings {
+    Ok(ServerSettings {
         engine: EngineSettings {
             source,
             state: state(&asked.common)?,
@@ -165,7 +165,7 @@ async fn shutdown_signal() {
 
 fn tell(asked: &Serve, started: &Started, out: &mut impl Write) -> io::Result<()> {
     let policy = asked.envoy_config.as_deref().or(asked.policy.as_deref());
-    let limits = started.engine.epoch().gate.rules().len();
+    let limits = started.engine.active().gate.rules().len();
     let source = policy.map_or("the built-in example".into(), |p| p.display().to_string());
     let plural = if limits == 1 { "" } else { "s" };
     writeln!(

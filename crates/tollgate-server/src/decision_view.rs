@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use tollgate::{Origin, Span, Verdict};
 use tollgate_policy::{Charge, PolicyDecision, Reason, Role};
 
-use crate::engine::{Epoch, Gate};
+use crate::engine::{ActivePolicy, Gate};
 use crate::names;
 
 /// What became of the wish for a reservation.
@@ -54,7 +54,7 @@ pub(crate) struct DecisionView<'a, L> {
 
 impl<'a> DecisionView<'a, ChargeViews<'a>> {
     /// A decision that was made, or asked about.
-    pub(crate) fn new(policy: &'a Epoch, answer: &'a PolicyDecision, reserved: Reserved) -> Self {
+    pub(crate) fn new(policy: &'a ActivePolicy, answer: &'a PolicyDecision, reserved: Reserved) -> Self {
         let limits = ChargeViews {
             gate: &policy.gate,
             charges: &answer.charges,

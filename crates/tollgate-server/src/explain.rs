@@ -15,11 +15,11 @@ use crate::names;
 
 /// Tells what a request would meet, and takes nothing.
 pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
-    told(gate, gate.explain(facts))
+    view(gate, gate.explain(facts))
 }
 
 /// An explanation in JSON: the decision with all its limits, and what led to it.
-pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
+pub(crate) fn view(gate: &Gate, explanation: Explanation) -> Value {
     let Explanation {
         path,
         answer,
@@ -70,17 +70,17 @@ struct QueueView<'a> {
 }
 
 impl<'a> QueueView<'a> {
-    fn new(gate: &'a Gate, told: &'a QueueExplanation) -> Option<QueueView<'a>> {
-        let rule = gate.policy().queues.get(told.place.queue)?;
+    fn new(gate: &'a Gate, explained: &'a QueueExplanation) -> Option<QueueView<'a>> {
+        let rule = gate.policy().queues.get(explained.place.queue)?;
         let tiers = rule.weights.iter().flat_map(|weights| &weights.tiers);
-        let tier = told.place.tier;
+        let tier = explained.place.tier;
         Some(QueueView {
             name: &rule.name,
-            flow: &told.flow.parts,
-            flow_is: key_is(&told.flow),
+            flow: &explained.flow.parts,
+            flow_is: key_is(&explained.flow),
             tier: tier.and_then(|tier| tiers.map(|t| &*t.0).nth(tier)),
-            weight: told.place.weight,
-            cost: told.place.cost,
+            weight: explained.place.weight,
+            cost: explained.place.cost,
         })
     }
 }
@@ -122,47 +122,47 @@ struct RuleView<'a> {
 impl<'a> RuleView<'a> {
     fn new(
         gate: &'a Gate,
-        told: &'a RuleExplanation,
+        explained: &'a RuleExplanation,
         answer: &PolicyDecision,
     ) -> Option<RuleView<'a>> {
-        let rule = gate.rule(told.rule)?;
+        let rule = gate.rule(explained.rule)?;
         let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
-        let quota = told.limit.and_then(|limit| gate.quota(limit));
+        let quota = explained.limit.and_then(|limit| gate.quota(limit));
         let nodes = gate.store().map(|store| store.nodes().max(1));
         let shared = quota.zip(nodes);
         let lent = shared.filter(|_| rule.sharing == Sharing::Lease);
-        let (retry_after_ms, delay_ms) = told
+        let (retry_after_ms, delay_ms) = explained
             .decision
             .map_or((None, None), |decision| waits(decision.verdict));
         Some(RuleView {
             name: &rule.name,
-            matched: told.why_not.is_none(),
-            why_not: told.why_not.as_ref().map(why_not),
-            key: told.key.as_ref().map(|key| &*key.parts),
-            key_is: told.key.as_ref().map(key_is),
-            tier: told.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier)),
-            overridden: told.is_overridden,
-            cost: told.cost,
-            role: told.role.map(names::role),
+            matched: explained.why_not.is_none(),
+            why_not: explained.why_not.as_ref().map(why_not),
+            key: explained.key.as_ref().map(|key| &*key.parts),
+            key_is: explained.key.as_ref().map(key_is),
+            tier: explained.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier)),
+            overridden: explained.is_overridden,
+            cost: explained.cost,
+            role: explained.role.map(names::role),
             quota: quota.map(quota_text),
             sharing: nodes.map(|_| rule.sharing.name()),
             nodes,
             above: shared.map(|(quota, nodes)| quota.max_overshoot(rule.sharing, nodes)),
             lent: lent.map(|(quota, nodes)| quota.is_leasable(nodes)),
-            verdict: says(told, answer),
-            remaining: told.decision.and_then(|d| remaining(d.status.remaining)),
+            verdict: says(explained, answer),
+            remaining: explained.decision.and_then(|d| remaining(d.status.remaining)),
             retry_after_ms,
             delay_ms,
-            reset_after_ms: told.decision.map(|d| millis(d.status.full_after)),
+            reset_after_ms: explained.decision.map(|d| millis(d.status.full_after)),
         })
     }
 }
 
 /// What a limit says by itself, unless something else has decided before it is asked.
-fn says(told: &RuleExplanation, answer: &PolicyDecision) -> Option<&'static str> {
-    let decision = told.decision?;
-    Some(match (answer.reason, told.role) {
-        (Reason::Blocked(at), _) if at == told.rule => "blocked",
+fn says(explained: &RuleExplanation, answer: &PolicyDecision) -> Option<&'static str> {
+    let decision = explained.decision?;
+    Some(match (answer.reason, explained.role) {
+        (Reason::Blocked(at), _) if at == explained.rule => "blocked",
         (Reason::AllowList(_) | Reason::DenyList(_) | Reason::SwitchedOff, _) => "not asked",
         (_, Some(Role::Unlimited)) => "unlimited",
         _ => names::verdict(decision.verdict),

@@ -30,4 +30,4 @@ pub(crate) mod run;
 mod supervisor;
 
 pub use resp::{RESP_KEYS, RESP_PORT, RespBind};
-pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, Settings, Started, run};
+pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, ServerSettings, Started, run};

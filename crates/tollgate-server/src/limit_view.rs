@@ -13,7 +13,7 @@ use tollgate_policy::{
     Source, ValueTest, WhenOver,
 };
 
-use crate::engine::{Engine, Epoch};
+use crate::engine::{Engine, ActivePolicy};
 
 /// The limits of a policy.
 #[derive(Serialize)]
@@ -23,7 +23,7 @@ pub(crate) struct LimitsView<'a> {
 }
 
 impl<'a> LimitsView<'a> {
-    pub(crate) fn new(policy: &'a Epoch) -> LimitsView<'a> {
+    pub(crate) fn new(policy: &'a ActivePolicy) -> LimitsView<'a> {
         let follows = policy.gate.policy().follow.is_some();
         let limit = |rule: &'a LimitRule| {
             let mut view = LimitView::new(rule);
@@ -181,7 +181,7 @@ struct ListView<'a> {
 }
 
 impl<'a> PolicyView<'a> {
-    pub(crate) fn new(engine: &Engine, active: &'a Epoch) -> PolicyView<'a> {
+    pub(crate) fn new(engine: &Engine, active: &'a ActivePolicy) -> PolicyView<'a> {
         let health = engine.health().policy;
         let policy = active.gate.policy();
         let list = |rules: &'a [ListRule]| {

@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::admin::TokenError;
-use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why};
-use crate::http::Service;
+use crate::engine::{Engine, EngineSettings, PolicyOrigin, StartError, ReloadCause};
+use crate::http::HttpApi;
 use crate::net::{ListenLimits, stopped};
 use crate::resp::{RespBind, RespConfig, RespError};
 use crate::rls;
@@ -19,7 +19,7 @@ use crate::supervisor::{AdminListener, Supervisor};
 
 /// Settings of the service.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     /// The policy and the state.
     pub engine: EngineSettings,
     /// Address of the HTTP API.
@@ -60,13 +60,13 @@ pub const HTTP_PORT: u16 = 8080;
 /// Default admin port.
 pub const ADMIN_PORT: u16 = 9090;
 
-impl Default for Settings {
+impl Default for ServerSettings {
     /// The built-in example policy on loopback, without a state file.
-    fn default() -> Settings {
+    fn default() -> ServerSettings {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Settings {
+        ServerSettings {
             engine: EngineSettings {
-                source: PolicySource::built_in(),
+                source: PolicyOrigin::built_in(),
                 state: None,
                 open_store: None,
             },
@@ -178,11 +178,11 @@ impl std::error::Error for RunError {}
 /// # Errors
 /// What keeps it from starting. There are none after `started` was called.
 pub async fn run(
-    settings: Settings,
+    settings: ServerSettings,
     started: impl FnOnce(&Started),
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let Settings {
+    let ServerSettings {
         engine,
         http,
         rls,
@@ -226,13 +226,13 @@ pub async fn run(
     let wanted = ListenLimits::default().connections;
     let connections = supervisor.connections("service", ports, wanted);
     if let Some(rls) = rls {
-        let service = rls::Service::new(Arc::clone(&engine), supervisor.ended().clone());
+        let service = rls::RlsService::new(Arc::clone(&engine), supervisor.ended().clone());
         supervisor.serve_on("rls", rls, |_| {
             let service = service.clone();
             async move |listener| service.serve(listener, connections).await
         })?;
     }
-    let service = Service::new(Arc::clone(&engine), supervisor.ended().clone());
+    let service = HttpApi::new(Arc::clone(&engine), supervisor.ended().clone());
     supervisor.serve_on("http", http, |_| {
         let service = service.clone();
         async move |listener| service.serve(listener, connections).await
@@ -296,7 +296,7 @@ pub(crate) fn reload_on_hangup(
             }
             let engine = Arc::clone(&engine);
             // The engine logs the result.
-            let _ = tokio::task::spawn_blocking(move || engine.reload(Why::Signal).is_ok()).await;
+            let _ = tokio::task::spawn_blocking(move || engine.reload(ReloadCause::Signal).is_ok()).await;
         }
     }
 }

@@ -188,7 +188,7 @@ impl Supervisor {
         while self.serving.join_next().await.is_some() {}
         while self.background.join_next().await.is_some() {}
         // After the last settlement with it.
-        let store = self.engine.epoch().gate.store().cloned();
+        let store = self.engine.active().gate.store().cloned();
         if let Some(store) = store {
             store.leave().await;
         }

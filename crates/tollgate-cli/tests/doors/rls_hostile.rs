@@ -11,7 +11,7 @@ use bytes::Bytes;
 use h2::client::Builder;
 use prost::Message;
 use tokio::task::JoinSet;
-use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitDescriptor, RateLimitRequest};
+use tollgate_server::rls::messages::{Code, LimitOverrideMessage, RateLimitDescriptor, RateLimitRequest};
 
 use crate::harness::grpc::{Grpc, Said, descriptor, framed, framed_as, run};
 use tollgate_testkit::tollgate::Tollgate;
@@ -139,7 +139,7 @@ fn what_is_no_request_gets_a_status_that_says_so() {
         }
         // Enumerations grow: what is not known is no mistake. Fields that are not known are skipped.
         let mut strange = descriptor("k", "v");
-        strange.limit = Some(LimitOverride {
+        strange.limit = Some(LimitOverrideMessage {
             requests_per_unit: 1,
             unit: 4_711,
         });

@@ -16,7 +16,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tollgate::{Limit, Limiter};
 use tollgate_policy::address::masked;
 
-use super::response::Problem;
+use super::response::ProblemDetails;
 use super::tokens::Tokens;
 
 /// Failed attempts per address and minute.
@@ -52,9 +52,9 @@ impl Guard {
     }
 
     /// Checks `Host` and `Origin`.
-    pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Problem> {
+    pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
         let Some(host) = only(headers, &header::HOST) else {
-            return Err(Problem::new(
+            return Err(ProblemDetails::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "host-missing",
                 "the request has no `Host` header, or more than one",
@@ -64,7 +64,7 @@ impl Guard {
         let name = name_of(host);
         let is_address = name.parse::<IpAddr>().is_ok();
         if !(self.hosts.contains(&name) || (is_address && self.any_address)) {
-            return Err(Problem::new(
+            return Err(ProblemDetails::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "host-unknown",
                 "the `Host` header names an unknown host",
@@ -79,7 +79,7 @@ impl Guard {
         if from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
             return Ok(());
         }
-        Err(Problem::new(
+        Err(ProblemDetails::new(
             StatusCode::FORBIDDEN,
             "origin-foreign",
             "the request comes from a page of another site",
@@ -88,7 +88,7 @@ impl Guard {
     }
 
     /// Checks the token.
-    pub(super) fn check_token(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Problem> {
+    pub(super) fn check_token(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), ProblemDetails> {
         let offered = only(headers, &header::AUTHORIZATION).and_then(bearer);
         if offered.is_some_and(|token| self.tokens.accept(token.as_bytes())) {
             return Ok(());
@@ -99,7 +99,7 @@ impl Guard {
         if let Some(false) = verdict.map(|verdict| verdict.is_admitted()) {
             let wait = verdict.and_then(|verdict| verdict.wait());
             let seconds = wait.map_or(60, |wait| wait.as_secs_ceil());
-            return Err(Problem::new(
+            return Err(ProblemDetails::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-failures",
                 "too many requests from this address had no valid token",
@@ -118,19 +118,19 @@ impl Guard {
         };
         let hint = "send `Authorization: Bearer <token>`; the token is set where the server is started, \
                     or printed when it starts";
-        let problem = Problem::new(StatusCode::UNAUTHORIZED, code, detail, hint);
+        let problem = ProblemDetails::new(StatusCode::UNAUTHORIZED, code, detail, hint);
         Err(problem.with_header(header::WWW_AUTHENTICATE, challenge))
     }
 }
 
 /// Checks that the body is declared as JSON: a web page cannot send that without a preflight request.
-pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
+pub(super) fn check_json(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     let kind = only(headers, &header::CONTENT_TYPE).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(Problem::new(
+    Err(ProblemDetails::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "not-json",
         "the media type of the body is not JSON",

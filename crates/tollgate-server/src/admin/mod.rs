@@ -44,13 +44,13 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::guard::{Guard, check_json};
-use self::response::{AdminResponse, Problem};
+use self::response::{AdminResponse, ProblemDetails};
 use self::routes::Operation;
 use crate::engine::Engine;
 use crate::net::ListenLimits;
 use crate::net::http1::body::{BodyError, BodyLimits, discard_body, read_body};
 use crate::net::http1::server::{self, Handler};
-use crate::net::limiter::{AddressPermit, ConnectionLimiter, Rejected};
+use crate::net::limiter::{AddressPermit, ConnectionLimiter, ConnectionRejected};
 
 /// Connections of one address at once.
 const PER_ADDRESS: usize = 64;
@@ -100,7 +100,7 @@ struct Admin {
 }
 
 impl Handler for Admin {
-    fn admit_connection(&self, peer: IpAddr) -> Result<Option<AddressPermit>, Rejected> {
+    fn admit_connection(&self, peer: IpAddr) -> Result<Option<AddressPermit>, ConnectionRejected> {
         self.limiter.admit(peer)
     }
 
@@ -130,13 +130,13 @@ impl Admin {
         &self,
         head: &hyper::http::request::Parts,
         peer: IpAddr,
-    ) -> Result<Operation, Problem> {
+    ) -> Result<Operation, ProblemDetails> {
         self.guard.check_host(&head.headers)?;
         let path = head.uri.path();
         let operation = match Operation::find(&head.method, path) {
             Ok(operation) => operation,
             Err(allowed) if allowed.is_empty() => {
-                return Err(Problem::new(
+                return Err(ProblemDetails::new(
                     StatusCode::NOT_FOUND,
                     "no-such-path",
                     "no such path",
@@ -145,7 +145,7 @@ impl Admin {
             }
             Err(allowed) => {
                 let allowed = allowed.join(", ");
-                let problem = Problem::new(
+                let problem = ProblemDetails::new(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "method",
                     "the method is not allowed for this path",
@@ -172,18 +172,18 @@ impl Admin {
         operation: Operation,
         body: Incoming,
         peer: IpAddr,
-    ) -> Result<AdminResponse, Problem> {
+    ) -> Result<AdminResponse, ProblemDetails> {
         let body = read_body(body, self.limits)
             .await
             .map_err(|fault| match fault {
-                BodyError::TooLarge => Problem::new(
+                BodyError::TooLarge => ProblemDetails::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     "body-too-large",
                     format!("the body exceeds {} bytes", self.limits.bytes),
                     "send a smaller body",
                 )
                 .with_header(header::CONNECTION, HeaderValue::from_static("close")),
-                BodyError::TooSlow | BodyError::Broken => Problem::new(
+                BodyError::TooSlow | BodyError::Broken => ProblemDetails::new(
                     StatusCode::REQUEST_TIMEOUT,
                     "body-not-read",
                     "the body was not complete in time",
@@ -195,7 +195,7 @@ impl Admin {
         // It reads and writes files, and walks tables: not on a thread that serves requests.
         let work = tokio::task::spawn_blocking(move || operation.run(&engine, &body, peer));
         work.await.unwrap_or_else(|_| {
-            Err(Problem::new(
+            Err(ProblemDetails::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "failed",
                 "the operation failed",

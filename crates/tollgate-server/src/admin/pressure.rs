@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use tollgate::{Scale, Span};
 
-use super::response::{AdminResponse, Problem, json};
+use super::response::{AdminResponse, ProblemDetails, json};
 use crate::engine::Engine;
 
 pub(super) const HINT: &str =
@@ -27,9 +27,9 @@ pub(super) fn hold(
     engine: &Engine,
     body: HoldBody,
     peer: IpAddr,
-) -> Result<AdminResponse, Problem> {
+) -> Result<AdminResponse, ProblemDetails> {
     let HoldBody { scale, lasts } = body;
-    let bad = |detail: String| Problem::bad_request("bad-pressure", detail, HINT);
+    let bad = |detail: String| ProblemDetails::bad_request("bad-pressure", detail, HINT);
     let wanted = share(&scale).ok_or_else(|| {
         bad(format!(
             "`{}` is not a share from 0.01% to 100%",

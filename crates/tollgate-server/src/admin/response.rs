@@ -11,10 +11,10 @@ pub(super) type AdminResponse = Response<Full<Bytes>>;
 
 /// A problem with a request. Boxed, because it is the rare result of many functions.
 #[derive(Debug)]
-pub(super) struct Problem(Box<ProblemDetails>);
+pub(super) struct ProblemDetails(Box<Details>);
 
 #[derive(Debug)]
-struct ProblemDetails {
+struct Details {
     status: StatusCode,
     code: &'static str,
     detail: String,
@@ -23,14 +23,14 @@ struct ProblemDetails {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-impl Problem {
+impl ProblemDetails {
     pub(super) fn new(
         status: StatusCode,
         code: &'static str,
         detail: impl Into<String>,
         hint: impl Into<String>,
-    ) -> Problem {
-        Problem(Box::new(ProblemDetails {
+    ) -> ProblemDetails {
+        ProblemDetails(Box::new(Details {
             status,
             code,
             detail: detail.into(),
@@ -44,17 +44,17 @@ impl Problem {
         code: &'static str,
         detail: impl Into<String>,
         hint: impl Into<String>,
-    ) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, code, detail, hint)
+    ) -> ProblemDetails {
+        ProblemDetails::new(StatusCode::BAD_REQUEST, code, detail, hint)
     }
 
-    pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
+    pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> ProblemDetails {
         self.0.header = Some((name, value));
         self
     }
 
     /// Adds the problems of a policy or an override.
-    pub(super) fn with_problems(mut self, problems: &tollgate_config::Problems) -> Problem {
+    pub(super) fn with_problems(mut self, problems: &tollgate_config::Problems) -> ProblemDetails {
         let name = problems.name();
         let list = problems.iter().map(|problem| problem.to_json(name));
         let list = list.filter_map(|json| serde_json::from_str(&json).ok());

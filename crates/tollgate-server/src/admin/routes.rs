@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::pressure;
-use super::response::{AdminResponse, Problem, json as respond, with_body};
-use crate::engine::{Engine, OverrideError, ReloadError, Reloaded, Why};
+use super::response::{AdminResponse, ProblemDetails, json as respond, with_body};
+use crate::engine::{Engine, OverrideError, ReloadError, Reloaded, ReloadCause};
 use crate::limit_view::PolicyView;
 
 /// An operation.
@@ -138,7 +138,7 @@ impl Operation {
         engine: &Arc<Engine>,
         body: &[u8],
         peer: IpAddr,
-    ) -> Result<AdminResponse, Problem> {
+    ) -> Result<AdminResponse, ProblemDetails> {
         match self {
             Operation::Health => Ok(respond(&json!({"status": "ok"}))),
             Operation::Ready => Ok(respond(&engine.health())),
@@ -158,11 +158,11 @@ impl Operation {
             Operation::Pressure => Ok(respond(&engine.pressure())),
             Operation::HoldPressure => pressure::hold(engine, read(body, pressure::HINT)?, peer),
             Operation::ReleasePressure => Ok(pressure::release(engine, peer)),
-            Operation::Policy => Ok(respond(&PolicyView::new(engine, &engine.epoch()))),
+            Operation::Policy => Ok(respond(&PolicyView::new(engine, &engine.active()))),
             Operation::Peek => peek(engine, read(body, PEEK_HINT)?),
             Operation::Explain => match crate::http::explain(engine, body) {
                 Ok(explanation) => Ok(respond(&explanation)),
-                Err(detail) => Err(Problem::bad_request("bad-request", detail, EXPLAIN_HINT)),
+                Err(detail) => Err(ProblemDetails::bad_request("bad-request", detail, EXPLAIN_HINT)),
             },
         }
     }
@@ -175,9 +175,9 @@ const PEEK_HINT: &str =
     r#"send {"limit": "app-open", "key": "acme", "cost": 1}; "cost" can be left out"#;
 const SWITCH_HINT: &str = r#"send {"limiting": "off"} or {"limiting": "on"}"#;
 
-fn read<T: DeserializeOwned>(body: &[u8], hint: &str) -> Result<T, Problem> {
+fn read<T: DeserializeOwned>(body: &[u8], hint: &str) -> Result<T, ProblemDetails> {
     serde_json::from_slice(body).map_err(|error| {
-        Problem::bad_request(
+        ProblemDetails::bad_request(
             "bad-body",
             format!("the body cannot be read: {error}"),
             hint,
@@ -185,8 +185,8 @@ fn read<T: DeserializeOwned>(body: &[u8], hint: &str) -> Result<T, Problem> {
     })
 }
 
-fn reload(engine: &Engine, peer: IpAddr) -> Result<AdminResponse, Problem> {
-    match engine.reload(Why::Admin(peer)) {
+fn reload(engine: &Engine, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {
+    match engine.reload(ReloadCause::Admin(peer)) {
         Ok(Reloaded::Unchanged { version }) => Ok(respond(
             &json!({"outcome": "unchanged", "version": version}),
         )),
@@ -196,7 +196,7 @@ fn reload(engine: &Engine, peer: IpAddr) -> Result<AdminResponse, Problem> {
         Err(error) => {
             let hint = "fix it; the last valid policy stays active";
             let detail = error.to_string();
-            let problem = Problem::new(StatusCode::CONFLICT, error.code(), detail, hint);
+            let problem = ProblemDetails::new(StatusCode::CONFLICT, error.code(), detail, hint);
             Err(match &error {
                 ReloadError::Invalid(problems) => problem.with_problems(problems),
                 _ => problem,
@@ -205,7 +205,7 @@ fn reload(engine: &Engine, peer: IpAddr) -> Result<AdminResponse, Problem> {
     }
 }
 
-fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<AdminResponse, Problem> {
+fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {
     let SetBody { limit, key, change } = body;
     let changed = engine
         .set_override(&limit, &key.parts(), &change)
@@ -221,7 +221,7 @@ fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<AdminRes
     })))
 }
 
-fn remove_override(engine: &Engine, body: KeyBody, peer: IpAddr) -> Result<AdminResponse, Problem> {
+fn remove_override(engine: &Engine, body: KeyBody, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {
     let KeyBody { limit, key } = body;
     let changed = engine
         .remove_override(&limit, &key.parts())
@@ -243,33 +243,33 @@ fn text_of(change: Option<&Map<String, Value>>) -> String {
     )
 }
 
-fn not_changed(error: &OverrideError) -> Problem {
+fn not_changed(error: &OverrideError) -> ProblemDetails {
     let detail = error.to_string();
     match error {
-        OverrideError::NoSuchLimit { .. } => Problem::new(
+        OverrideError::NoSuchLimit { .. } => ProblemDetails::new(
             StatusCode::NOT_FOUND,
             "no-such-limit",
             detail,
             "see `GET /policy` for the limits",
         ),
-        OverrideError::NotThere => Problem::new(
+        OverrideError::NotThere => ProblemDetails::new(
             StatusCode::NOT_FOUND,
             "no-such-override",
             detail,
             "see `GET /overrides`; those of the policy are changed in its file",
         ),
         OverrideError::Invalid(problems) => {
-            Problem::bad_request("bad-override", detail, SET_HINT).with_problems(problems)
+            ProblemDetails::bad_request("bad-override", detail, SET_HINT).with_problems(problems)
         }
         OverrideError::Full => {
             let hint = "remove some, or write them into the policy as tiers";
-            Problem::new(StatusCode::CONFLICT, "too-many-overrides", detail, hint)
+            ProblemDetails::new(StatusCode::CONFLICT, "too-many-overrides", detail, hint)
         }
-        _ => Problem::bad_request("bad-override", detail, SET_HINT),
+        _ => ProblemDetails::bad_request("bad-override", detail, SET_HINT),
     }
 }
 
-fn switch(engine: &Engine, body: SwitchBody, peer: IpAddr) -> Result<AdminResponse, Problem> {
+fn switch(engine: &Engine, body: SwitchBody, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {
     let off = matches!(body.limiting, Limiting::Off);
     let was = engine.switch(off);
     let name = |off| if off { "off" } else { "on" };
@@ -280,14 +280,14 @@ fn switch(engine: &Engine, body: SwitchBody, peer: IpAddr) -> Result<AdminRespon
     Ok(respond(&json!({"limiting": name(off), "was": name(was)})))
 }
 
-fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<AdminResponse, Problem> {
+fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<AdminResponse, ProblemDetails> {
     let PeekBody { limit, key, cost } = body;
     let key = key.parts();
     match crate::http::peek_key(engine, &limit, &key, cost) {
         Ok(decision) => Ok(respond(&decision)),
         Err((StatusCode::NOT_FOUND, detail)) => {
             let hint = "see `GET /policy` for the limits";
-            Err(Problem::new(
+            Err(ProblemDetails::new(
                 StatusCode::NOT_FOUND,
                 "no-such-limit",
                 detail,
@@ -296,7 +296,7 @@ fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<AdminResponse, Problem> 
         }
         Err((_, detail)) => {
             let hint = "send one string for each part of the key; see `GET /policy`";
-            Err(Problem::bad_request("bad-key", detail, hint))
+            Err(ProblemDetails::bad_request("bad-key", detail, hint))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tollgate::{Moment, Span};
 
-use super::{Engine, Epoch, Protocol, locked};
+use super::{Engine, ActivePolicy, Protocol, locked};
 use crate::metrics::{Exposition, Kind, LimitOutcome, Rls, WithoutLimit, ratio};
 
 /// Counting live keys walks all tables. Scrapes within this time share one walk.
@@ -40,7 +40,7 @@ impl Engine {
     /// All metrics in the text format of Prometheus. Walks the tables of all limits, at most once a second: not for a
     /// thread that serves requests.
     pub fn metrics(&self) -> String {
-        let policy = self.epoch();
+        let policy = self.active();
         let mut out = Exposition::default();
         decisions(&policy, &mut out);
         let reasons = WithoutLimit::REASONS.into_iter();
@@ -84,7 +84,7 @@ impl Engine {
         out.finish()
     }
 
-    fn tables(&self, policy: &Epoch) -> Arc<Tables> {
+    fn tables(&self, policy: &ActivePolicy) -> Arc<Tables> {
         let mut last = locked(&self.last_walk);
         let now = self.now();
         let is_recent = last.at.is_some_and(|at| now.since(at) < WALK_INTERVAL);
@@ -98,7 +98,7 @@ impl Engine {
         Arc::clone(&last.tables)
     }
 
-    fn gauges(&self, policy: &Epoch, out: &mut Exposition) {
+    fn gauges(&self, policy: &ActivePolicy, out: &mut Exposition) {
         let health = self.health();
         let mut gauge = |name: &str, help: &str, value: u64| {
             out.value(name, Kind::Gauge, help, value);
@@ -144,7 +144,7 @@ impl Engine {
     }
 }
 
-fn decisions(policy: &Epoch, out: &mut Exposition) {
+fn decisions(policy: &ActivePolicy, out: &mut Exposition) {
     let rules = || policy.handles.rules.iter();
     let decided = rules().flat_map(|rule| {
         Protocol::ALL.into_iter().flat_map(move |protocol| {
@@ -208,7 +208,7 @@ fn tables(tables: &Tables, out: &mut Exposition) {
 }
 
 /// Walks every table of every rule.
-fn walk(policy: &Epoch) -> Tables {
+fn walk(policy: &ActivePolicy) -> Tables {
     let mut by_name: BTreeMap<&str, TableStats> = BTreeMap::new();
     for (id, limiter) in policy.gate.limiters() {
         // A tier, an override, a candidate or a peak follows the name after a character that no name has.

@@ -16,7 +16,7 @@ use tollgate_policy::{
 use tollgate_tower::PolicySource;
 use tollgate_tower::admission::QueueSet;
 
-use super::{Engine, Epoch, Gate, Protocol};
+use super::{Engine, ActivePolicy, Gate, Protocol};
 
 /// A decision of the engine, or the wait for one.
 pub type Decide = tollgate_policy::Decide<EngineSource>;
@@ -38,14 +38,14 @@ impl EngineSource {
     }
 
     /// Decides a request under `policy`.
-    pub fn decide(&self, policy: &Arc<Epoch>, request: &DecisionRequest<'_>) -> Decide {
+    pub fn decide(&self, policy: &Arc<ActivePolicy>, request: &DecisionRequest<'_>) -> Decide {
         decide(self, policy, request)
     }
 
     /// Decides several requests as one, and returns what belongs to which of them.
     pub fn decide_batch(
         &self,
-        policy: &Arc<Epoch>,
+        policy: &Arc<ActivePolicy>,
         requests: &[Facts<'_>],
         op: Op,
         deadline: Option<Instant>,
@@ -64,9 +64,9 @@ impl Deref for EngineSource {
 
 impl DecisionHost for EngineSource {
     type Clock = MonotonicClock;
-    type Policy = Epoch;
+    type Policy = ActivePolicy;
 
-    fn gate(policy: &Epoch) -> &Gate {
+    fn gate(policy: &ActivePolicy) -> &Gate {
         &policy.gate
     }
 
@@ -74,7 +74,7 @@ impl DecisionHost for EngineSource {
         true
     }
 
-    fn observe(&self, policy: &Epoch, observed: &Observed<'_>) {
+    fn observe(&self, policy: &ActivePolicy, observed: &Observed<'_>) {
         self.0.engine.observe(policy, self.0.protocol, observed);
     }
 
@@ -84,11 +84,11 @@ impl DecisionHost for EngineSource {
 }
 
 impl PolicySource for EngineSource {
-    fn active_policy(&self) -> Arc<Epoch> {
-        self.0.engine.epoch_for_long()
+    fn active_policy(&self) -> Arc<ActivePolicy> {
+        self.0.engine.active_owned()
     }
 
-    fn queues(policy: &Epoch) -> &QueueSet {
+    fn queues(policy: &ActivePolicy) -> &QueueSet {
         &policy.queues
     }
 }

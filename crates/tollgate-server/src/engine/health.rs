@@ -42,14 +42,14 @@ pub struct PolicyHealth {
     /// How many things in it are probably not meant.
     pub warnings: usize,
     /// What is wrong with what is there now, if it is not what is in force.
-    pub last_error: Option<Fault>,
+    pub last_error: Option<HealthFault>,
     /// Overrides that were made while running and do not fit the policy in force.
     pub overrides_unfit: usize,
 }
 
 /// Something that failed and has not worked since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct HealthFault {
     /// A stable name for this kind of fault: `policy-missing`, `policy-unreadable`, `policy-invalid`,
     /// `policy-gateway`, `state-write`.
     pub code: &'static str,
@@ -67,12 +67,12 @@ pub struct StateHealth {
     /// How large it then was.
     pub bytes: u64,
     /// Why it could not be written, if the last try failed.
-    pub last_error: Option<Fault>,
+    pub last_error: Option<HealthFault>,
 }
 
-impl Fault {
-    pub(super) fn new(code: &'static str, message: String, since: Moment) -> Fault {
-        Fault {
+impl HealthFault {
+    pub(super) fn new(code: &'static str, message: String, since: Moment) -> HealthFault {
+        HealthFault {
             code,
             message,
             since: seconds(since),
@@ -83,7 +83,7 @@ impl Fault {
 impl Engine {
     /// How it goes.
     pub fn health(&self) -> Health {
-        let policy = locked(&self.told).clone();
+        let policy = locked(&self.policy_health).clone();
         let state = self
             .state_file
             .as_ref()

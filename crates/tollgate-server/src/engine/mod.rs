@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! Requests read, operators write, and neither waits for the other. A decision is made by one value, an [`Epoch`], which is
+//! Requests read, operators write, and neither waits for the other. A decision is made by one value, an [`ActivePolicy`], which is
 //! replaced whole: a request ends with the one that it began with. A change (a reload, an override) holds a lock that no request
 //! takes, builds the next value besides the active one, and swaps it in when nothing can fail any more.
 //!
@@ -40,13 +40,13 @@ mod top;
 pub mod watch;
 
 pub use decide::{Decide, EngineSource};
-pub use health::{Fault, Health, PolicyHealth, StateHealth};
+pub use health::{HealthFault, Health, PolicyHealth, StateHealth};
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};
 pub(crate) use pressure::step_every;
-pub use pressure::{Backends, Observed, PressureHealth, PressureReport};
-pub use reload::{ReloadError, Reloaded, Why};
+pub use pressure::{Backends, BackendTotals, PressureHealth, PressureReport};
+pub use reload::{ReloadError, Reloaded, ReloadCause};
 pub use start::{
-    EngineSettings, OpenStore, Opens, PolicySource, StartError, StateSettings, for_tests,
+    EngineSettings, OpenStore, Opens, PolicyOrigin, StartError, StateSettings, for_tests,
 };
 pub use state::StateError;
 pub(crate) use state_file::write_every;
@@ -71,7 +71,7 @@ pub type Gate = PolicyGate<MonotonicClock>;
 
 /// An active policy. Replaced whole; a request ends with the one that it began with.
 #[derive(Debug)]
-pub struct Epoch {
+pub struct ActivePolicy {
     /// Counts the policies since the start, from 1.
     pub version: u64,
     /// The policy and its state.
@@ -123,36 +123,36 @@ impl Protocol {
 
 /// Whoever runs by the policy beside the gate, and may find that it cannot: a gateway whose servers need a
 /// file that is not there.
-pub(crate) trait Follower: fmt::Debug + Send + Sync {
+pub(crate) trait PolicyListener: fmt::Debug + Send + Sync {
     /// Does everything for the next policy that can fail, and changes nothing. What it returns is called
     /// when that policy is put in force.
     ///
     /// # Errors
     /// Why this policy cannot be followed; it is not put in force then.
-    fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Follows, String>;
+    fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Commit, String>;
 }
 
-/// Follows a policy that everything is ready for. Cannot fail.
-pub(crate) type Follows = Box<dyn FnOnce() + Send>;
+/// Commit a policy that everything is ready for. Cannot fail.
+pub(crate) type Commit = Box<dyn FnOnce() + Send>;
 
 /// Everything that outlives a request.
 #[derive(Debug)]
 pub struct Engine {
-    epoch: ArcSwap<Epoch>,
-    /// Told whenever another epoch is in force.
+    active: ArcSwap<ActivePolicy>,
+    /// Told whenever another active is in force.
     changed: watch_channel::Sender<()>,
     /// Who has to agree to a policy before it is in force, if anybody has.
-    follower: OnceLock<Arc<dyn Follower>>,
+    listener: OnceLock<Arc<dyn PolicyListener>>,
     /// Metrics of front ends.
     collectors: Mutex<Vec<Arc<dyn Collector>>>,
     clock: MonotonicClock,
-    source: PolicySource,
+    source: PolicyOrigin,
     /// The store that the policy named at the start.
     spec: StoreSpec,
     /// Held during a change of the policy. No decision takes it.
     change: Mutex<reload::PolicyState>,
     /// The health of the policy; locked briefly, so that health never waits for a reload.
-    told: Mutex<PolicyHealth>,
+    policy_health: Mutex<PolicyHealth>,
     metrics: Metrics,
     last_walk: Mutex<collect::LastWalk>,
     refusals: observe::Refusals,
@@ -165,13 +165,13 @@ pub struct Engine {
 
 impl Engine {
     /// The policy in force.
-    pub fn epoch(&self) -> Guard<Arc<Epoch>> {
-        self.epoch.load()
+    pub fn active(&self) -> Guard<Arc<ActivePolicy>> {
+        self.active.load()
     }
 
     /// The policy in force, for whoever waits for something while using it.
-    pub fn epoch_for_long(&self) -> Arc<Epoch> {
-        self.epoch.load_full()
+    pub fn active_owned(&self) -> Arc<ActivePolicy> {
+        self.active.load_full()
     }
 
     /// Switches limiting off or on again, now and over restarts if there is a state file. Whoever is on
@@ -179,9 +179,9 @@ impl Engine {
     pub fn switch(&self, off: bool) -> bool {
         let was = {
             let _in_order = self.state();
-            let epoch = self.epoch();
-            let was = epoch.gate.is_switched_off();
-            epoch.gate.switch_off(off);
+            let active = self.active();
+            let was = active.gate.is_switched_off();
+            active.gate.switch_off(off);
             was
         };
         if was != off {
@@ -192,18 +192,18 @@ impl Engine {
 
     /// Is limiting switched off?
     pub fn is_switched_off(&self) -> bool {
-        self.epoch().gate.is_switched_off()
+        self.active().gate.is_switched_off()
     }
 
-    /// Hears whenever another epoch is in force.
+    /// Hears whenever another active is in force.
     pub fn changes(&self) -> watch_channel::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// Has somebody be asked before a policy is put in force, from the next one on. The first that asks is
     /// the one.
-    pub(crate) fn follow_by(&self, follower: Arc<dyn Follower>) {
-        let _ = self.follower.set(follower);
+    pub(crate) fn set_listener(&self, listener: Arc<dyn PolicyListener>) {
+        let _ = self.listener.set(listener);
     }
 
     /// Adds the metrics of a front end.

@@ -16,7 +16,7 @@ use tollgate::{Limit, Origin, Rate, UnkeyedLimiter, Verdict};
 use tollgate_policy::{Observed, PolicyDecision, Privacy, Reason, Role};
 
 use super::top::{MAX_KEY_BYTES, Top, TopKey, printable};
-use super::{Engine, Epoch, Protocol, locked};
+use super::{Engine, ActivePolicy, Protocol, locked};
 use crate::metrics::{LimitOutcome, Rls, WithoutLimit};
 use crate::names;
 
@@ -63,7 +63,7 @@ impl Refusals {
 
 impl Engine {
     /// Counts a decision and, if it is a refusal, samples its key.
-    pub(super) fn observe(&self, policy: &Epoch, protocol: Protocol, observed: &Observed<'_>) {
+    pub(super) fn observe(&self, policy: &ActivePolicy, protocol: Protocol, observed: &Observed<'_>) {
         let answer = observed.answer;
         self.metrics.duration.record(observed.took.into());
         self.count(policy, protocol, answer);
@@ -85,7 +85,7 @@ impl Engine {
         (list, self.refusals.unsampled.load(Relaxed))
     }
 
-    fn count(&self, policy: &Epoch, protocol: Protocol, answer: &PolicyDecision) {
+    fn count(&self, policy: &ActivePolicy, protocol: Protocol, answer: &PolicyDecision) {
         let add = |rule: usize, outcome| {
             if let Some(counters) = policy.handles.rules.get(rule) {
                 counters.add(protocol, outcome);
@@ -146,7 +146,7 @@ impl Engine {
 
     fn sample(
         &self,
-        policy: &Epoch,
+        policy: &ActivePolicy,
         protocol: Protocol,
         answer: &PolicyDecision,
         key: impl Fn(usize) -> Option<Vec<String>>,
@@ -173,7 +173,7 @@ impl Engine {
         }
         // Read from the policy that is active now, under the lock: a policy that hides keys clears the list, and no plain key
         // may be added afterwards.
-        let privacy = self.epoch().gate.policy().privacy;
+        let privacy = self.active().gate.policy().privacy;
         let Some(key) = key(rule).map(|key| self.printable_key(key, privacy)) else {
             return;
         };

@@ -214,8 +214,8 @@ impl Engine {
         }
         let (key, old) = {
             let mut state = self.state();
-            let epoch = self.epoch();
-            let policy = epoch.gate.policy();
+            let active = self.active();
+            let policy = active.gate.policy();
             let rule = rule_of(policy, limit)?;
             let read = override_from(rule, body.as_bytes()).map_err(OverrideError::Invalid)?;
             if read.expires.is_some_and(|end| end <= self.now()) {
@@ -254,8 +254,8 @@ impl Engine {
     ) -> Result<OverrideChanged, OverrideError> {
         let (key, old) = {
             let mut state = self.state();
-            let epoch = self.epoch();
-            let policy = epoch.gate.policy();
+            let active = self.active();
+            let policy = active.gate.policy();
             let mut overrides = state.overrides.clone();
             // As it is counted, if the limit is there to say how.
             let counted = rule_of(policy, limit)
@@ -299,7 +299,7 @@ impl Engine {
 
     /// A key as logs show it under the active policy.
     pub fn log_key(&self, key: &[String]) -> Vec<String> {
-        let privacy = self.epoch().gate.policy().privacy;
+        let privacy = self.active().gate.policy().privacy;
         self.printable_key(key.to_vec(), privacy)
     }
 
@@ -313,16 +313,16 @@ impl Engine {
         if overrides.len() > OVERRIDES_MAX {
             return Err(OverrideError::Full);
         }
-        let epoch = self.epoch();
-        let gate = epoch.gate.with_overrides(live);
+        let active = self.active();
+        let gate = active.gate.with_overrides(live);
         let gate = gate.map_err(OverrideError::Refused)?;
         let next = NextPolicy {
             gate,
-            queues: Arc::clone(&epoch.queues),
-            gateway: Arc::clone(&epoch.gateway),
+            queues: Arc::clone(&active.queues),
+            gateway: Arc::clone(&active.gateway),
         };
-        self.swap(epoch.version, next);
-        locked(&self.told).overrides_unfit = unfit(&overrides);
+        self.swap(active.version, next);
+        locked(&self.policy_health).overrides_unfit = unfit(&overrides);
         state.overrides = overrides;
         Ok(())
     }

@@ -8,7 +8,7 @@
 //!
 //! # Invariant
 //!
-//! Whatever epoch comes into force, within a step it is under the scale that is told. Nothing here is on the
+//! Whatever active comes into force, within a step it is under the scale that is told. Nothing here is on the
 //! way of a request.
 //!
 //! # What it does not know
@@ -29,11 +29,11 @@ use tollgate::{Moment, Scale, Span};
 use tollgate_policy::PressureRule;
 use tollgate_policy::pressure::{PressureController, PressureLevel, PressureSignals};
 
-use super::{Engine, Epoch, locked, seconds};
+use super::{Engine, ActivePolicy, locked, seconds};
 use crate::metrics::{Exposition, Kind, ratio};
 
 use signals::{BackendWindow, Processors};
-pub use signals::{Backends, Observed};
+pub use signals::{Backends, BackendTotals};
 
 /// Interval of control steps.
 const STEP_EVERY: Duration = Duration::from_millis(500);
@@ -46,8 +46,8 @@ pub(super) struct PressureState {
     backends: Option<(Arc<dyn Backends>, BackendWindow)>,
     /// What was observed last.
     signals: PressureSignals,
-    /// What was told last: which epoch, and how much.
-    told: (u64, Scale),
+    /// What was told last: which active, and how much.
+    applied: (u64, Scale),
 }
 
 /// The scale of all limits and its cause, for operators.
@@ -112,7 +112,7 @@ impl PressureState {
             processors: Processors::default(),
             backends: None,
             signals: PressureSignals::default(),
-            told: (1, Scale::ONE),
+            applied: (1, Scale::ONE),
         }
     }
 
@@ -142,17 +142,17 @@ impl PressureState {
             && self.controller.trouble(&of_this_machine) != PressureLevel::Over
     }
 
-    /// Goes by the rule of this epoch, and tells it how much is left if it does not know.
-    fn activate(&mut self, epoch: &Epoch) {
-        let (version, before) = self.told;
-        if version != epoch.version {
+    /// Goes by the rule of this active, and tells it how much is left if it does not know.
+    fn activate(&mut self, active: &ActivePolicy) {
+        let (version, before) = self.applied;
+        if version != active.version {
             self.controller
-                .set_rule(epoch.gate.pressure_rule().into_owned());
+                .set_rule(active.gate.pressure_rule().into_owned());
         }
         let scale = self.controller.scale();
-        if self.told != (epoch.version, scale) {
-            tell(epoch, scale);
-            self.told = (epoch.version, scale);
+        if self.applied != (active.version, scale) {
+            apply(active, scale);
+            self.applied = (active.version, scale);
         }
         if (before == Scale::ONE) != (scale == Scale::ONE) {
             tracing::warn!(
@@ -164,12 +164,12 @@ impl PressureState {
     }
 }
 
-/// Tells an epoch how much is left. The one place where this is done: whatever else of an epoch gives way
+/// Tells an active how much is left. The one place where this is done: whatever else of an active gives way
 /// under pressure is to be told here.
-fn tell(epoch: &Epoch, scale: Scale) {
-    epoch.gate.set_pressure(scale);
-    let left = epoch.gate.pressure_rule().scale_of(None, scale);
-    for (_, queue) in epoch.queues.iter() {
+fn apply(active: &ActivePolicy, scale: Scale) {
+    active.gate.set_pressure(scale);
+    let left = active.gate.pressure_rule().scale_of(None, scale);
+    for (_, queue) in active.queues.iter() {
         queue.set_scale(left);
     }
 }
@@ -202,7 +202,7 @@ impl Engine {
         let _in_order = self.state();
         let mut under = locked(&self.pressure);
         under.step(self.now());
-        under.activate(&self.epoch());
+        under.activate(&self.active());
     }
 
     /// Leaves `scale` of all limits for as long as `lasts`, whatever is observed. Returns what was left
@@ -213,7 +213,7 @@ impl Engine {
             let mut under = locked(&self.pressure);
             let before = under.controller.scale();
             under.controller.hold(scale, self.now().plus(lasts));
-            under.activate(&self.epoch());
+            under.activate(&self.active());
             before
         };
         (before.into(), self.pressure())
@@ -228,12 +228,12 @@ impl Engine {
     /// How much of all limits is left, and why.
     pub fn pressure(&self) -> PressureReport {
         let under = locked(&self.pressure);
-        let epoch = self.epoch();
+        let active = self.active();
         let (scale, signals) = (under.controller.scale(), under.signals);
-        let tiers = epoch.gate.pressure_by_tier().into_iter();
+        let tiers = active.gate.pressure_by_tier().into_iter();
         PressureReport {
             scale: scale.into(),
-            plain: epoch.gate.pressure_rule().scale_of(None, scale).into(),
+            plain: active.gate.pressure_rule().scale_of(None, scale).into(),
             tiers: tiers.map(|(name, left)| (name, left.into())).collect(),
             held_until: under.controller.held_until(self.now()).map(seconds),
             trouble: word(under.controller.trouble(&signals)),
@@ -251,7 +251,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn collect_pressure(&self, policy: &Epoch, out: &mut Exposition) {
+    pub(super) fn collect_pressure(&self, policy: &ActivePolicy, out: &mut Exposition) {
         let (scale, signals, rule) = {
             let pressure = locked(&self.pressure);
             let controller = &pressure.controller;

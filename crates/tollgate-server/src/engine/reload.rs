@@ -21,14 +21,14 @@ use tollgate_policy::{Policy, PolicyError, Privacy};
 use tollgate_tower::admission::QueueError;
 use tollgate_tower::admission::QueueSet;
 
-use super::health::Fault;
+use super::health::HealthFault;
 use super::overrides::{StoredOverride, resolve, unfit};
-use super::start::{PolicySource, ReadPolicy, log_problems, log_restarted};
-use super::{Engine, Epoch, Follows, Gate, locked, seconds};
+use super::start::{PolicyOrigin, ReadPolicy, log_problems, log_restarted};
+use super::{Engine, ActivePolicy, Commit, Gate, locked, seconds};
 
 /// The cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ReloadCause {
     /// The file changed, or may have.
     Watch,
     /// A signal.
@@ -37,12 +37,12 @@ pub enum Why {
     Admin(IpAddr),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ReloadCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Watch => f.write_str("watch"),
-            Why::Signal => f.write_str("signal"),
-            Why::Admin(peer) => write!(f, "{peer}"),
+            ReloadCause::Watch => f.write_str("watch"),
+            ReloadCause::Signal => f.write_str("signal"),
+            ReloadCause::Admin(peer) => write!(f, "{peer}"),
         }
     }
 }
@@ -210,9 +210,9 @@ impl Engine {
     ///
     /// # Errors
     /// What is wrong with what is there.
-    pub fn reload(&self, why: Why) -> Result<Reloaded, ReloadError> {
-        if let PolicySource::Text { .. } = &self.source {
-            let version = self.epoch().version;
+    pub fn reload(&self, cause: ReloadCause) -> Result<Reloaded, ReloadError> {
+        if let PolicyOrigin::Text { .. } = &self.source {
+            let version = self.active().version;
             return Ok(Reloaded::Unchanged { version });
         }
         let mut state = self.state();
@@ -220,15 +220,15 @@ impl Engine {
             Ok(read) => read,
             Err(error) => {
                 let seen = blake3::hash(error.code().as_bytes());
-                return Err(self.failed(&mut state, seen, why, error));
+                return Err(self.failed(&mut state, seen, cause, error));
             }
         };
         let content = blake3::hash(&text);
         if content == state.content {
             self.clear_error(&mut state);
-            let version = self.epoch().version;
-            if why != Why::Watch {
-                tracing::info!(target: "tollgate_policy", %why, version, "policy file unchanged");
+            let version = self.active().version;
+            if cause != ReloadCause::Watch {
+                tracing::info!(target: "tollgate_policy", %cause, version, "policy file unchanged");
             }
             return Ok(Reloaded::Unchanged { version });
         }
@@ -237,14 +237,14 @@ impl Engine {
             .map_err(ReloadError::Invalid)
             .and_then(|loaded| self.prepare(loaded, &mut state));
         match next {
-            Ok((next, follows, warnings)) => {
-                let reloaded = self.activate(&mut state, next, &warnings, content, why);
-                if let Some(follow) = follows {
-                    follow();
+            Ok((next, commit, warnings)) => {
+                let reloaded = self.activate(&mut state, next, &warnings, content, cause);
+                if let Some(commit) = commit {
+                    commit();
                 }
                 Ok(reloaded)
             }
-            Err(error) => Err(self.failed(&mut state, content, why, error)),
+            Err(error) => Err(self.failed(&mut state, content, cause, error)),
         }
     }
 
@@ -253,7 +253,7 @@ impl Engine {
         &self,
         loaded: Loaded,
         state: &mut PolicyState,
-    ) -> Result<(NextPolicy, Option<Follows>, Problems), ReloadError> {
+    ) -> Result<(NextPolicy, Option<Commit>, Problems), ReloadError> {
         let Loaded {
             policy,
             warnings,
@@ -266,14 +266,14 @@ impl Engine {
         }
         let mut overrides = state.overrides.clone();
         let live = resolve(&policy, &mut overrides, self.now());
-        let epoch = self.epoch();
-        let queues = QueueSet::new(&policy.queues, Some(&epoch.queues));
+        let active = self.active();
+        let queues = QueueSet::new(&policy.queues, Some(&active.queues));
         let queues = Arc::new(queues.map_err(ReloadError::Queue)?);
-        let follower = self.follower.get();
-        let follows = follower.map(|follower| follower.prepare(&policy, &gateway));
-        let follows = follows.transpose().map_err(ReloadError::Gateway)?;
+        let listener = self.listener.get();
+        let commit = listener.map(|listener| listener.prepare(&policy, &gateway));
+        let commit = commit.transpose().map_err(ReloadError::Gateway)?;
         // Last: limits that stay go by their new numbers from here on.
-        let gate = epoch.gate.reload(policy, live);
+        let gate = active.gate.reload(policy, live);
         let gate = gate.map_err(ReloadError::Refused)?;
         state.overrides = overrides;
         let gateway = Arc::new(gateway);
@@ -282,7 +282,7 @@ impl Engine {
             queues,
             gateway,
         };
-        Ok((next, follows, warnings))
+        Ok((next, commit, warnings))
     }
 
     fn activate(
@@ -291,11 +291,11 @@ impl Engine {
         next: NextPolicy,
         warnings: &Problems,
         content: blake3::Hash,
-        why: Why,
+        cause: ReloadCause,
     ) -> Reloaded {
         let old = std::mem::replace(&mut state.content, content);
         state.logged = None;
-        let version = self.epoch().version + 1;
+        let version = self.active().version + 1;
         let hide = next.gate.policy().privacy == Privacy::Hashed;
         // Nothing can fail any more.
         next.queues.apply();
@@ -306,16 +306,16 @@ impl Engine {
         }
         let unfit = unfit(&state.overrides);
         {
-            let mut told = locked(&self.told);
-            told.version = version;
-            told.content = content.to_hex().to_string();
-            told.loaded_at = seconds(self.now());
-            told.warnings = warnings.count(Severity::Warning);
-            told.last_error = None;
-            told.overrides_unfit = unfit;
+            let mut health = locked(&self.policy_health);
+            health.version = version;
+            health.content = content.to_hex().to_string();
+            health.loaded_at = seconds(self.now());
+            health.warnings = warnings.count(Severity::Warning);
+            health.last_error = None;
+            health.overrides_unfit = unfit;
         }
         tracing::info!(
-            target: "tollgate::audit", actor = %why, action = "reload",
+            target: "tollgate::audit", actor = %cause, action = "reload",
             old = %old.to_hex(), new = %content.to_hex(), version, "policy reloaded"
         );
         log_problems(warnings);
@@ -341,7 +341,7 @@ impl Engine {
         } = next;
         let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();
         let handles = self.metrics.handles(names.iter(), gate.policy());
-        self.epoch.store(Arc::new(Epoch {
+        self.active.store(Arc::new(ActivePolicy {
             version,
             gate,
             queues,
@@ -355,25 +355,25 @@ impl Engine {
         &self,
         state: &mut PolicyState,
         seen: blake3::Hash,
-        why: Why,
+        cause: ReloadCause,
         error: ReloadError,
     ) -> ReloadError {
         {
-            let mut told = locked(&self.told);
-            let since = match &told.last_error {
+            let mut health = locked(&self.policy_health);
+            let since = match &health.last_error {
                 Some(before) if before.code == error.code() => before.since,
                 _ => seconds(self.now()),
             };
-            told.last_error = Some(Fault {
+            health.last_error = Some(HealthFault {
                 code: error.code(),
                 message: error.summary(),
                 since,
             });
         }
         // The watch sees the same file again and again; whoever asks wants an answer each time.
-        if state.logged.replace(seen) != Some(seen) || why != Why::Watch {
+        if state.logged.replace(seen) != Some(seen) || cause != ReloadCause::Watch {
             tracing::error!(
-                target: "tollgate_policy", %why, code = error.code(), content = %seen.to_hex(),
+                target: "tollgate_policy", %cause, code = error.code(), content = %seen.to_hex(),
                 "policy not reloaded, the last valid one stays active: {error}"
             );
         }
@@ -383,7 +383,7 @@ impl Engine {
     /// What is there is what is in force; it may not have been a moment ago.
     fn clear_error(&self, state: &mut PolicyState) {
         state.logged = None;
-        if locked(&self.told).last_error.take().is_some() {
+        if locked(&self.policy_health).last_error.take().is_some() {
             tracing::info!(
                 target: "tollgate_policy",
                 "policy file is again the active policy"

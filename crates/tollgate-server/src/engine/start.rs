@@ -20,12 +20,12 @@ use super::overrides::{StoredOverride, resolve, unfit};
 use super::reload::{self, PolicyState, ReloadError};
 use super::state::{Flaw, State, StateError};
 use super::state_file::{self, StateFile};
-use super::{Engine, Epoch, Gate, pressure, seconds};
+use super::{Engine, ActivePolicy, Gate, pressure, seconds};
 use crate::metrics::Metrics;
 
 /// Where the policy comes from.
 #[derive(Clone, Debug)]
-pub enum PolicySource {
+pub enum PolicyOrigin {
     /// A text that does not change.
     Text {
         /// What it is called.
@@ -51,10 +51,10 @@ pub(super) struct ReadPolicy {
     pub(super) notes: Vec<Problems>,
 }
 
-impl PolicySource {
+impl PolicyOrigin {
     /// The policy that comes with Tollgate.
-    pub fn built_in() -> PolicySource {
-        PolicySource::Text {
+    pub fn built_in() -> PolicyOrigin {
+        PolicyOrigin::Text {
             name: "built-in example".into(),
             text: tollgate_config::EXAMPLE.into(),
         }
@@ -62,8 +62,8 @@ impl PolicySource {
 
     pub(super) fn name(&self) -> String {
         match self {
-            PolicySource::Text { name, .. } => name.clone(),
-            PolicySource::File(path) | PolicySource::Envoy { folder: path, .. } => {
+            PolicyOrigin::Text { name, .. } => name.clone(),
+            PolicyOrigin::File(path) | PolicyOrigin::Envoy { folder: path, .. } => {
                 path.display().to_string()
             }
         }
@@ -76,9 +76,9 @@ impl PolicySource {
             notes: Vec::new(),
         };
         match self {
-            PolicySource::Text { text, .. } => Ok(plain(text.clone().into_bytes())),
-            PolicySource::File(path) => reload::read(path).map(plain),
-            PolicySource::Envoy { folder, store } => {
+            PolicyOrigin::Text { text, .. } => Ok(plain(text.clone().into_bytes())),
+            PolicyOrigin::File(path) => reload::read(path).map(plain),
+            PolicyOrigin::Envoy { folder, store } => {
                 let converted = envoy_folder(folder).map_err(ReloadError::Envoy)?;
                 let mut text = converted.policy;
                 if let Some(address) = store {
@@ -137,7 +137,7 @@ impl StateSettings {
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
     /// Where the policy comes from.
-    pub source: PolicySource,
+    pub source: PolicyOrigin,
     /// Where state is kept; nowhere, and a restart begins with nothing counted.
     pub state: Option<StateSettings>,
     /// How a store that a fleet shares is opened, if a policy may name one.
@@ -285,12 +285,12 @@ impl Engine {
         log_problems(&warnings);
         notes.iter().for_each(log_problems);
         log_restarted(&gate);
-        let told = initial_health(&source, content, seconds(now), &warnings, unfit(&overrides));
+        let health = initial_health(&source, content, seconds(now), &warnings, unfit(&overrides));
         let metrics = Metrics::default();
         let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();
         let handles = metrics.handles(names.iter(), gate.policy());
         let under_pressure = pressure::PressureState::new(gate.pressure_rule().into_owned());
-        let epoch = Epoch {
+        let active = ActivePolicy {
             version: 1,
             gate,
             queues: Arc::new(queues),
@@ -298,9 +298,9 @@ impl Engine {
             handles,
         };
         Ok(Arc::new(Engine {
-            epoch: ArcSwap::from_pointee(epoch),
+            active: ArcSwap::from_pointee(active),
             changed: watch::Sender::new(()),
-            follower: OnceLock::new(),
+            listener: OnceLock::new(),
             collectors: Mutex::default(),
             clock,
             source,
@@ -310,7 +310,7 @@ impl Engine {
                 logged: None,
                 overrides,
             }),
-            told: Mutex::new(told),
+            policy_health: Mutex::new(health),
             metrics,
             last_walk: Mutex::default(),
             refusals: Refusals::new(),
@@ -341,7 +341,7 @@ fn opened(
 }
 
 fn initial_health(
-    source: &PolicySource,
+    source: &PolicyOrigin,
     content: blake3::Hash,
     loaded_at: u64,
     warnings: &Problems,
@@ -372,7 +372,7 @@ fn random() -> Result<[u8; 32], StartError> {
 #[expect(clippy::panic, reason = "for tests: a wrong policy is a wrong test")]
 pub fn for_tests(policy: &str) -> Arc<Engine> {
     let settings = EngineSettings {
-        source: PolicySource::Text {
+        source: PolicyOrigin::Text {
             name: "test".into(),
             text: policy.into(),
         },

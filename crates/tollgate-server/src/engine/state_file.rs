@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::health::{Fault, StateHealth};
+use super::health::{HealthFault, StateHealth};
 use super::state::{Changed, FILE_MAX, Flaw, State, StateError};
 use super::{Engine, locked, seconds};
 
@@ -104,7 +104,7 @@ impl Engine {
         let _writing = locked(&state_file.writing);
         let state = {
             let state = self.state();
-            let gate = &self.epoch().gate;
+            let gate = &self.active().gate;
             State {
                 written: self.now(),
                 changed: Changed {
@@ -116,7 +116,7 @@ impl Engine {
             }
         };
         // Outside the lock: it takes longest, and changes should not wait for it.
-        let counted = self.epoch().gate.save();
+        let counted = self.active().gate.save();
         let written = state.written;
         let bytes = State { counted, ..state }.to_bytes();
         let outcome = match bytes {
@@ -142,7 +142,7 @@ impl Engine {
                          the last written state"
                     );
                     let message = format!("it cannot be written: {cause}");
-                    health.last_error = Some(Fault::new("state-write", message, written));
+                    health.last_error = Some(HealthFault::new("state-write", message, written));
                 }
                 false
             }

@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tollgate_policy::LeaseReport;
 use tollgate_policy::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
-use super::{Engine, EngineSource, Epoch, Protocol};
+use super::{Engine, EngineSource, ActivePolicy, Protocol};
 use crate::metrics::{Exposition, Kind};
 
 /// How it goes with the store that a fleet shares.
@@ -51,7 +51,7 @@ pub struct StoreWarning {
 }
 
 impl StoreHealth {
-    fn of(report: StoreReport, decided_alone: bool) -> StoreHealth {
+    fn new(report: StoreReport, decided_alone: bool) -> StoreHealth {
         let up = report.servers.iter().filter(|server| server.is_up).count();
         let status = match up {
             0 => "away",
@@ -81,15 +81,15 @@ impl StoreHealth {
 
 impl Engine {
     pub(super) fn store_health(&self) -> Option<StoreHealth> {
-        let epoch = self.epoch();
-        let store = epoch.gate.store()?;
+        let active = self.active();
+        let store = active.gate.store()?;
         let last = self.metrics.degraded_at.load(Relaxed);
         let ago = seconds_now(self).saturating_sub(last);
-        Some(StoreHealth::of(store.report(), ago < RECENTLY))
+        Some(StoreHealth::new(store.report(), ago < RECENTLY))
     }
 
     /// Writes the metrics of the shared store, if there is one.
-    pub(super) fn collect_store(&self, policy: &Epoch, out: &mut Exposition) {
+    pub(super) fn collect_store(&self, policy: &ActivePolicy, out: &mut Exposition) {
         let Some(store) = policy.gate.store() else {
             return;
         };
@@ -204,7 +204,7 @@ impl Engine {
     /// Waits until every server of the shared store is connected or its first connection attempt has failed, two
     /// seconds at most. Listeners open afterwards: a node that answers earlier decides without a healthy store.
     pub(crate) async fn wait_for_store(&self) {
-        let Some(store) = self.epoch().gate.store().cloned() else {
+        let Some(store) = self.active().gate.store().cloned() else {
             return;
         };
         let is_settled = |server: &ServerReport| server.is_up || server.last_fault.is_some();
@@ -234,7 +234,7 @@ const DIVIDE_EVERY: Duration = Duration::from_secs(1);
 
 /// Keeps the share of this node what it should be, until `stop`.
 pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
-    if engine.epoch().gate.store().is_none() {
+    if engine.active().gate.store().is_none() {
         return;
     }
     let mut tick = tokio::time::interval(DIVIDE_EVERY);
@@ -249,7 +249,7 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
         // If others came, every table is gone through once.
         let _ = tokio::task::spawn_blocking(move || {
             let _in_order = engine.state();
-            engine.epoch_for_long().gate.rebalance();
+            engine.active_owned().gate.rebalance();
         })
         .await;
     }
@@ -257,7 +257,7 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
 
 /// Settles with the store what this node decided by itself, until `stop`, and then once more.
 pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
-    if engine.epoch().gate.store().is_some() {
+    if engine.active().gate.store().is_some() {
         let source = EngineSource::new(engine, Protocol::Gateway);
         tollgate_tower::sync_leases(source, stop).await;
     }
@@ -340,7 +340,7 @@ mod tests {
                 servers,
                 ..StoreReport::default()
             };
-            StoreHealth::of(report, false).status
+            StoreHealth::new(report, false).status
         };
         assert_eq!(status(vec![server(true), server(true)]), "up");
         assert_eq!(status(vec![server(true), server(false)]), "partly");

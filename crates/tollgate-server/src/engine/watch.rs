@@ -24,8 +24,8 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-use super::reload::Why;
-use super::{Engine, PolicySource};
+use super::reload::ReloadCause;
+use super::{Engine, PolicyOrigin};
 
 /// How long it must be quiet before the file is read.
 const QUIET: Duration = Duration::from_millis(150);
@@ -38,10 +38,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// policy is not a file.
 pub async fn watch(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     let path = match &engine.source {
-        PolicySource::Text { .. } => return,
-        PolicySource::File(path) => path.clone(),
+        PolicyOrigin::Text { .. } => return,
+        PolicyOrigin::File(path) => path.clone(),
         // Any name in it: directories are what is listened to.
-        PolicySource::Envoy { folder, .. } => folder.join("config.yaml"),
+        PolicyOrigin::Envoy { folder, .. } => folder.join("config.yaml"),
     };
     let (heard, mut events) = mpsc::channel(1);
     let mut watcher = DirectoryWatcher::new(heard);
@@ -57,7 +57,7 @@ pub async fn watch(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
         }
         let engine = Arc::clone(&engine);
         // What it comes to is told where it happens.
-        let _ = tokio::task::spawn_blocking(move || engine.reload(Why::Watch).is_ok()).await;
+        let _ = tokio::task::spawn_blocking(move || engine.reload(ReloadCause::Watch).is_ok()).await;
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use arc_swap::ArcSwap;
 
 use super::client::ListenerState;
-use super::proxy::{Observed, RoutingTable};
+use super::proxy::{UpstreamStats, RoutingTable};
 use crate::engine::{self, Backends};
 use crate::metrics::{Collector, Exposition, Kind, seconds};
 
@@ -29,7 +29,7 @@ impl Observations {
     }
 
     /// The upstreams by name. Statistics survive a reload.
-    pub fn upstreams(&self) -> Vec<(String, Arc<Observed>)> {
+    pub fn upstreams(&self) -> Vec<(String, Arc<UpstreamStats>)> {
         let routes = self.routes.load();
         let upstreams = routes.upstreams.iter();
         upstreams
@@ -39,8 +39,8 @@ impl Observations {
 }
 
 impl Backends for Observations {
-    fn observed(&self) -> engine::Observed {
-        let mut all = engine::Observed::default();
+    fn observed(&self) -> engine::BackendTotals {
+        let mut all = engine::BackendTotals::default();
         for upstream in self.routes.load().upstreams.iter() {
             let observed = &upstream.observed;
             all.answered += observed.answers.load(Relaxed);
@@ -66,7 +66,7 @@ impl Backends for Observations {
 impl Collector for ListenerState {
     fn collect(&self, out: &mut Exposition) {
         let routes = self.routes.load();
-        let mut each = |name: &str, help: &str, value: &dyn Fn(&Observed) -> u64| {
+        let mut each = |name: &str, help: &str, value: &dyn Fn(&UpstreamStats) -> u64| {
             let series = routes.upstreams.iter().map(|upstream| {
                 let value = value(&upstream.observed);
                 ([("upstream", upstream.spec.name.as_str())], value)

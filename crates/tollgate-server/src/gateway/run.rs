@@ -16,8 +16,8 @@ use super::Stack;
 use super::client::{self, ListenerState};
 use super::metrics::Observations;
 use super::proxy::{Proxy, RoutingTable, UpstreamError, Upstreams, watch_servers};
-use super::tls::{TlsError, TlsFiles, server_config};
-use crate::engine::{Engine, EngineSettings, EngineSource, Follower, Follows};
+use super::tls::{TlsError, CertificateFiles, server_config};
+use crate::engine::{Engine, EngineSettings, EngineSource, PolicyListener, Commit};
 use crate::metrics::Striped;
 use crate::net::limiter::ConnectionLimiter;
 use crate::net::stopped;
@@ -40,7 +40,7 @@ pub struct GatewaySettings {
     /// Address for clients.
     pub listen: SocketAddr,
     /// Certificate and key; `None`: no TLS.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<CertificateFiles>,
     /// Admin port; `None`: not served.
     pub admin: Option<AdminBind>,
     /// Serving threads. `None`: one for each processor.
@@ -149,10 +149,10 @@ pub async fn run(
         let engine = Engine::start(engine).map_err(RunError::Start)?;
         let config = tls.as_ref().map(server_config).transpose();
         let config = config.map_err(GatewayError::Tls)?;
-        let epoch = engine.epoch();
-        let (policy, gateway) = (epoch.gate.policy(), &epoch.gateway);
+        let active = engine.active();
+        let (policy, gateway) = (active.gate.policy(), &active.gateway);
         let routes = routing_table(policy, gateway, &given, count, &Upstreams::default())?;
-        drop(epoch);
+        drop(active);
         Ok::<_, GatewayError>((engine, config, routes, given, tls))
     };
     let parts = tokio::task::spawn_blocking(start).await;
@@ -160,18 +160,18 @@ pub async fn run(
     engine.wait_for_store().await;
     let listener = bind("gateway", listen).await?;
     let mut supervisor = Supervisor::start(Arc::clone(&engine), admin, threads).await?;
-    let epoch = engine.epoch_for_long();
-    let trusted = epoch.gate.policy().proxies.trusted.clone();
+    let active = engine.active_owned();
+    let trusted = active.gate.policy().proxies.trusted.clone();
     let listening = Arc::new(ListenerState {
-        limiter: ArcSwap::from_pointee(ConnectionLimiter::new(&epoch.gateway.accept, trusted)),
-        timeouts: ArcSwap::from_pointee(epoch.gateway.timeouts),
+        limiter: ArcSwap::from_pointee(ConnectionLimiter::new(&active.gateway.accept, trusted)),
+        timeouts: ArcSwap::from_pointee(active.gateway.timeouts),
         tls: ArcSwapOption::from(config),
         routes: Arc::new(ArcSwap::from_pointee(routes)),
         rejected: Striped::default(),
     });
     let routes = &listening.routes;
     engine.add_collector(Arc::clone(&listening) as _);
-    engine.follow_by(Arc::new(GatewayReload {
+    engine.set_listener(Arc::new(GatewayReload {
         listening: Arc::clone(&listening),
         given,
         threads: count,
@@ -192,9 +192,9 @@ pub async fn run(
         observed: Observations::new(Arc::clone(routes)),
     };
     // Each client may need a connection to an upstream.
-    let connections = supervisor.connections("gateway", 2, epoch.gateway.accept.connections);
-    let tells_wait = epoch.gateway.tell_wait;
-    drop(epoch);
+    let connections = supervisor.connections("gateway", 2, active.gateway.accept.connections);
+    let tells_wait = active.gateway.tell_wait;
+    drop(active);
     // One for all threads: a slot of a leaky bucket is waited for on any of them.
     let source = EngineSource::new(engine, crate::engine::Protocol::Gateway);
     let ended = supervisor.ended().clone();
@@ -217,8 +217,8 @@ struct GatewayReload {
     threads: usize,
 }
 
-impl Follower for GatewayReload {
-    fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Follows, String> {
+impl PolicyListener for GatewayReload {
+    fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Commit, String> {
         let listening = Arc::clone(&self.listening);
         let before = listening.routes.load();
         let routes = routing_table(
@@ -244,7 +244,7 @@ impl Follower for GatewayReload {
 /// Reads the certificate again at each SIGHUP; an invalid one changes nothing.
 #[cfg(unix)]
 async fn reload_certificate_on_hangup(
-    files: TlsFiles,
+    files: CertificateFiles,
     listening: Arc<ListenerState>,
     mut ended: watch::Receiver<bool>,
 ) {

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// The files of the certificate for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct CertificateFiles {
     /// The certificate chain as PEM.
     pub cert: PathBuf,
     /// Its private key, as PEM.
@@ -47,7 +47,7 @@ pub enum TlsError {
     /// The certificate and the key do not match.
     Mismatch {
         /// The files.
-        files: TlsFiles,
+        files: CertificateFiles,
         /// What is wrong.
         why: String,
     },
@@ -114,7 +114,7 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
 ///
 /// # Errors
 /// What is wrong with the files.
-pub(crate) fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+pub(crate) fn server_config(files: &CertificateFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.cert, &read(&files.cert)?)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => TlsError::Empty {

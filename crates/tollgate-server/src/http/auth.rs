@@ -42,8 +42,8 @@ use tollgate_policy::{
 };
 
 use super::problems::write_problem;
-use super::{Call, Service, write_fields};
-use crate::engine::{Decide, Epoch};
+use super::{Call, HttpApi, write_fields};
+use crate::engine::{Decide, ActivePolicy};
 use crate::net::http1::fast_path::Respond;
 use crate::net::http1::response::ResponseBuffer;
 use crate::net::stopped;
@@ -99,18 +99,18 @@ impl Trust {
         }
     }
 
-    fn for_policy(kept: &ArcSwap<Trust>, epoch: &Epoch) -> Arc<Trust> {
+    fn for_policy(kept: &ArcSwap<Trust>, active: &ActivePolicy) -> Arc<Trust> {
         let trust = kept.load();
-        if trust.version == epoch.version {
+        if trust.version == active.version {
             return Arc::clone(&trust);
         }
-        let trust = Arc::new(Trust::new(epoch.version, epoch.gate.policy()));
+        let trust = Arc::new(Trust::new(active.version, active.gate.policy()));
         kept.store(Arc::clone(&trust));
         trust
     }
 }
 
-impl Service {
+impl HttpApi {
     /// `/v1/auth` and `/v1/auth/nginx`.
     pub(super) fn auth(
         &self,
@@ -118,7 +118,7 @@ impl Service {
         nginx: bool,
         response: &mut ResponseBuffer,
     ) -> Respond {
-        let policy = self.engine().epoch();
+        let policy = self.engine().active();
         let decided = self.with_facts(&policy, call, nginx, |facts| {
             let request = DecisionRequest {
                 longest_wait: Some(MAX_WAIT),
@@ -154,7 +154,7 @@ impl Service {
     /// The answer, when the request may go on. Dropped before, the request has taken nothing.
     async fn answer_in_time(
         &self,
-        policy: &Arc<Epoch>,
+        policy: &Arc<ActivePolicy>,
         answer: &PolicyDecision,
         nginx: bool,
     ) -> ResponseBuffer {
@@ -181,7 +181,7 @@ impl Service {
     /// The facts of the request that a proxy tells of.
     fn with_facts<R>(
         &self,
-        policy: &Epoch,
+        policy: &ActivePolicy,
         call: &Call<'_>,
         nginx: bool,
         f: impl FnOnce(&Facts<'_>) -> R,
@@ -263,7 +263,7 @@ fn one<'h>(headers: &'h dyn Headers, name: &str) -> Result<Option<&'h str>, Stri
 
 fn write_answer(
     response: &mut ResponseBuffer,
-    policy: &Epoch,
+    policy: &ActivePolicy,
     answer: &PolicyDecision,
     nginx: bool,
 ) {

@@ -15,13 +15,13 @@ use super::pairs::HeaderList;
 use super::problems::{Problem, problem, push_problem, write_problem};
 use super::request::{Batch, CheckRequest, Settle, read};
 use super::reservations::read_name;
-use super::{Service, write_fields, write_json};
+use super::{HttpApi, write_fields, write_json};
 use crate::decision_view::{DecisionView, Reserved};
-use crate::engine::{Decide, EngineSource, Epoch};
+use crate::engine::{Decide, EngineSource, ActivePolicy};
 use crate::net::http1::fast_path::{PendingResponse, Respond};
 use crate::net::http1::response::ResponseBuffer;
 
-impl Service {
+impl HttpApi {
     /// `/v1/check`, or `/v1/peek` if it takes nothing.
     pub(super) fn check(&self, body: &[u8], op: Op, response: &mut ResponseBuffer) -> Respond {
         let ask: CheckRequest<'_> = match read(body) {
@@ -39,7 +39,7 @@ impl Service {
             );
             return Respond::Ready;
         }
-        let policy = self.engine().epoch();
+        let policy = self.engine().active();
         let op = op_of(&ask, op);
         match self.decide(&self.0.http, &policy, &ask, op) {
             Ok(Decide::Ready(answer)) => {
@@ -75,7 +75,7 @@ impl Service {
             };
             let mut response = ResponseBuffer::default();
             let mut taken = BatchCharges {
-                policy: service.engine().epoch_for_long(),
+                policy: service.engine().active_owned(),
                 service: &service,
                 answers: Vec::new(),
             };
@@ -136,7 +136,7 @@ impl Service {
 
     /// Settles a reservation: what could not be taken. None if there is no such reservation.
     pub(crate) async fn settle(&self, name: Option<u128>, how: Settlement) -> Option<u64> {
-        let now = self.engine().epoch().gate.clock().now();
+        let now = self.engine().active().gate.clock().now();
         let reservation = self.0.reservations.take(name?, now)?;
         Some(match reservation.is_shared() {
             true => reservation.settle_everywhere(how).await,
@@ -151,7 +151,7 @@ impl Service {
     pub(crate) fn decide(
         &self,
         source: &EngineSource,
-        policy: &Arc<Epoch>,
+        policy: &Arc<ActivePolicy>,
         ask: &CheckRequest<'_>,
         op: Op,
     ) -> Result<Decide, Problem> {
@@ -173,7 +173,7 @@ impl Service {
     /// Keeps what was taken, if the caller wishes so, or if a permit was taken that only the caller can free.
     pub(crate) fn reserve(
         &self,
-        policy: &Epoch,
+        policy: &ActivePolicy,
         is_wanted: bool,
         answer: &PolicyDecision,
         op: Op,
@@ -197,15 +197,15 @@ impl Service {
         if reservation.is_empty() {
             return Reserved::Nothing;
         }
-        let kept = self.0.reservations.keep(reservation, answer.issued);
+        let kept = self.0.reservations.insert(reservation, answer.issued);
         kept.map_or(Reserved::Full, Reserved::Kept)
     }
 }
 
 /// What a batch took so far. Dropped with anything in it, it refunds that and forgets the reservations.
 struct BatchCharges<'a> {
-    service: &'a Service,
-    policy: Arc<Epoch>,
+    service: &'a HttpApi,
+    policy: Arc<ActivePolicy>,
     answers: Vec<(PolicyDecision, Op, Reserved)>,
 }
 
@@ -232,7 +232,7 @@ pub(crate) fn op_of(ask: &CheckRequest<'_>, op: Op) -> Op {
 
 fn write_decision(
     response: &mut ResponseBuffer,
-    policy: &Epoch,
+    policy: &ActivePolicy,
     answer: &PolicyDecision,
     reserved: Reserved,
 ) {
@@ -265,7 +265,7 @@ pub(crate) fn with_facts<R>(ask: &CheckRequest<'_>, f: impl FnOnce(&Facts<'_>) -
 
 /// The rule of a limit and the parts of the key, if the limit has as many.
 pub(super) fn named_key<'a>(
-    policy: &Epoch,
+    policy: &ActivePolicy,
     limit: &str,
     key: &'a [Cow<'_, str>],
 ) -> Result<(usize, Vec<&'a str>), Problem> {
@@ -287,7 +287,7 @@ pub(super) fn named_key<'a>(
 }
 
 #[cold]
-fn no_such_limit(policy: &Epoch, limit: &str) -> Problem {
+fn no_such_limit(policy: &ActivePolicy, limit: &str) -> Problem {
     let shown: String = limit.chars().take(64).collect();
     let names = policy.gate.rules().map(|rule| &*rule.name);
     let detail = match tollgate_config::suggest::suggest(limit, names) {

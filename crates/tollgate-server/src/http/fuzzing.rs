@@ -31,7 +31,7 @@ pub fn read(kind: Kind, body: &[u8]) -> Result<String, String> {
 /// The front end without a listener.
 #[derive(Debug)]
 pub struct FrontEnd {
-    service: Service,
+    service: HttpApi,
     // Dropping the sender is the shutdown signal.
     _stop: watch::Sender<bool>,
 }
@@ -41,7 +41,7 @@ impl FrontEnd {
     pub fn new(policy: &str) -> FrontEnd {
         let (stop, stopped) = watch::channel(false);
         FrontEnd {
-            service: Service::new(crate::engine::for_tests(policy), stopped),
+            service: HttpApi::new(crate::engine::for_tests(policy), stopped),
             _stop: stop,
         }
     }

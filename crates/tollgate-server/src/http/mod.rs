@@ -50,7 +50,7 @@ mod request;
 mod reservations;
 
 use crate::decision_view::{DecisionView, Reserved};
-use crate::engine::{Decide, Engine, EngineSource, Epoch, Protocol};
+use crate::engine::{Decide, Engine, EngineSource, ActivePolicy, Protocol};
 use crate::limit_view::LimitsView;
 use crate::net::ListenLimits;
 use crate::net::http1::body::{discard_body, read_body};
@@ -87,29 +87,29 @@ const URI_BYTES: usize = 8 * 1024;
 /// Serves decisions on `listener` until `stop` says so, and then ends what is in flight.
 pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: watch::Receiver<bool>) {
     let connections = ListenLimits::default().connections;
-    Service::new(engine, stop)
+    HttpApi::new(engine, stop)
         .serve(listener, connections)
         .await;
 }
 
 /// The service. Clones share its state, so each thread serves one.
 #[derive(Clone)]
-pub struct Service(Arc<ServiceState>);
+pub struct HttpApi(Arc<ServiceState>);
 
-impl std::fmt::Debug for Service {
+impl std::fmt::Debug for HttpApi {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Service")
+        f.write_str("HttpApi")
     }
 }
 
-impl Service {
+impl HttpApi {
     /// A service that ends when `stop` says so.
-    pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Service {
-        Service::within(engine, stop, ListenLimits::default())
+    pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> HttpApi {
+        HttpApi::within(engine, stop, ListenLimits::default())
     }
 
-    fn within(engine: Arc<Engine>, stop: watch::Receiver<bool>, limits: ListenLimits) -> Service {
-        Service(Arc::new(ServiceState {
+    fn within(engine: Arc<Engine>, stop: watch::Receiver<bool>, limits: ListenLimits) -> HttpApi {
+        HttpApi(Arc::new(ServiceState {
             http: EngineSource::new(Arc::clone(&engine), Protocol::Http),
             auth: EngineSource::new(engine, Protocol::Auth),
             reservations: Reservations::new(reservations::MOST),
@@ -132,7 +132,7 @@ impl Service {
 }
 
 /// What other front ends ask that answer the same questions in another language.
-impl Service {
+impl HttpApi {
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.http
     }
@@ -140,7 +140,7 @@ impl Service {
     /// Explains what a request would meet, and takes nothing.
     pub(crate) async fn explain(
         &self,
-        policy: &Arc<Epoch>,
+        policy: &Arc<ActivePolicy>,
         ask: &CheckRequest<'_>,
     ) -> serde_json::Value {
         let decide = check::with_facts(ask, |facts| {
@@ -149,7 +149,7 @@ impl Service {
         });
         let answer = decide.resolve().await;
         check::with_facts(ask, |facts| {
-            crate::explain::told(&policy.gate, policy.gate.explain_answer(facts, answer))
+            crate::explain::view(&policy.gate, policy.gate.explain_answer(facts, answer))
         })
     }
 }
@@ -217,7 +217,7 @@ enum Route {
     Unknown,
 }
 
-impl Handler for Service {
+impl Handler for HttpApi {
     const HAS_FAST_PATH: bool = true;
 
     fn respond(
@@ -275,7 +275,7 @@ impl Handler for Service {
     }
 }
 
-impl Service {
+impl HttpApi {
     /// Answers a request. `body` is its body, where that is shared already.
     fn answer(
         &self,
@@ -376,7 +376,7 @@ fn route(call: &Call<'_>) -> Route {
         "/v1/settle" => Route::Settle,
         "/v1/limits" => Route::Read(|engine, response| {
             response.set_media("application/json");
-            write_json(response, &LimitsView::new(&engine.epoch()));
+            write_json(response, &LimitsView::new(&engine.active()));
         }),
         "/health" => Route::Read(|_, response| {
             write_text(response, "application/json", "{\"status\":\"ok\"}");
@@ -435,10 +435,10 @@ pub(crate) fn explain(engine: &Arc<Engine>, body: &[u8]) -> Result<serde_json::V
         );
     }
     let source = EngineSource::new(Arc::clone(engine), Protocol::Http);
-    let policy = engine.epoch_for_long();
+    let policy = engine.active_owned();
     Ok(check::with_facts(&ask, |facts| {
         let answer = peek(&source, &policy, Subject::Request(facts));
-        crate::explain::told(&policy.gate, policy.gate.explain_answer(facts, answer))
+        crate::explain::view(&policy.gate, policy.gate.explain_answer(facts, answer))
     }))
 }
 
@@ -454,7 +454,7 @@ pub(crate) fn peek_key(
     cost: u64,
 ) -> Result<serde_json::Value, problems::Problem> {
     let source = EngineSource::new(Arc::clone(engine), Protocol::Http);
-    let policy = engine.epoch_for_long();
+    let policy = engine.active_owned();
     let key: Vec<_> = key.iter().map(|part| part.into()).collect();
     let (rule, key) = check::named_key(&policy, limit, &key)?;
     let subject = Subject::Rule {
@@ -467,7 +467,7 @@ pub(crate) fn peek_key(
     Ok(serde_json::to_value(view).unwrap_or_default())
 }
 
-fn peek(source: &EngineSource, policy: &Arc<Epoch>, subject: Subject<'_>) -> PolicyDecision {
+fn peek(source: &EngineSource, policy: &Arc<ActivePolicy>, subject: Subject<'_>) -> PolicyDecision {
     match source.decide(policy, &DecisionRequest::new(subject, Op::Peek)) {
         Decide::Ready(answer) => answer,
         Decide::Pending(pending) => tokio::runtime::Handle::current().block_on(pending),
@@ -475,7 +475,7 @@ fn peek(source: &EngineSource, policy: &Arc<Epoch>, subject: Subject<'_>) -> Pol
 }
 
 /// Writes the header fields of a decision.
-fn write_fields(response: &mut ResponseBuffer, policy: &Epoch, answer: &PolicyDecision) {
+fn write_fields(response: &mut ResponseBuffer, policy: &ActivePolicy, answer: &PolicyDecision) {
     response.set_second(answer.issued.as_nanos() / 1_000_000_000);
     response.push_fields(|values, each| {
         fields(&policy.gate, answer, values, &mut |field, place| {

@@ -92,11 +92,11 @@ impl<const N: usize> FieldSet<N> {
     fn unknown<E: Error>(&self, name: &str) -> E {
         let shown: String = name.chars().take(64).collect();
         let meant = tollgate_config::suggest::suggest(name, self.names);
-        let mend = match meant {
+        let hint = match meant {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("there are `{}`", self.names.join("`, `")),
         };
-        E::custom(format_args!("there is no field {shown:?}; {mend}"))
+        E::custom(format_args!("there is no field {shown:?}; {hint}"))
     }
 }
 

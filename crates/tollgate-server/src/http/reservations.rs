@@ -27,7 +27,7 @@ pub(super) const MOST: usize = 100_000;
 const LIFE: Span = Span::from_secs(600);
 const SHARDS: usize = 16;
 
-type Kept = Reservation<MonotonicClock>;
+type OpenReservation = Reservation<MonotonicClock>;
 
 /// The reservations that are open.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Reservations {
 
 #[derive(Debug, Default)]
 struct Shard {
-    open: HashMap<u128, (Moment, Kept)>,
+    open: HashMap<u128, (Moment, OpenReservation)>,
     /// Names in the order of coming, with when they are over.
     order: VecDeque<(Moment, u128)>,
 }
@@ -53,7 +53,7 @@ impl Reservations {
     }
 
     /// Keeps it and tells its name. None if there is no room, or nothing to make a name of.
-    pub(super) fn keep(&self, reservation: Kept, now: Moment) -> Option<u128> {
+    pub(super) fn insert(&self, reservation: OpenReservation, now: Moment) -> Option<u128> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         let name = u128::from_ne_bytes(bytes);
@@ -69,7 +69,7 @@ impl Reservations {
     }
 
     /// Takes it out, if it is there and not over.
-    pub(super) fn take(&self, name: u128, now: Moment) -> Option<Kept> {
+    pub(super) fn take(&self, name: u128, now: Moment) -> Option<OpenReservation> {
         let mut shard = self.shard(name)?;
         let (over, reservation) = shard.open.remove(&name)?;
         shard.sweep();
@@ -128,7 +128,7 @@ mod tests {
         PolicyGate::new(policy, MonotonicClock::with_unix_time()).unwrap()
     }
 
-    fn taken(gate: &PolicyGate<MonotonicClock>) -> Kept {
+    fn taken(gate: &PolicyGate<MonotonicClock>) -> OpenReservation {
         gate.reserve(&gate.admit(&Facts::default()))
     }
 
@@ -136,7 +136,7 @@ mod tests {
     fn a_reservation_is_settled_once() {
         let (gate, kept) = (gate(), Reservations::new(MOST));
         let now = gate.clock().now();
-        let name = kept.keep(taken(&gate), now).unwrap();
+        let name = kept.insert(taken(&gate), now).unwrap();
         assert!(kept.take(name ^ 1, now).is_none());
         assert!(kept.take(name, now).is_some());
         assert!(kept.take(name, now).is_none());
@@ -149,12 +149,12 @@ mod tests {
         let mut names = Vec::new();
         // One for each shard, by trying.
         for _ in 0..1_000 {
-            names.extend(kept.keep(taken(&gate), now));
+            names.extend(kept.insert(taken(&gate), now));
         }
         assert_eq!(names.len(), SHARDS);
         let later = now.plus(LIFE);
         assert!(kept.take(names[0], later).is_none());
-        let fresh = (0..1_000).filter_map(|_| kept.keep(taken(&gate), later));
+        let fresh = (0..1_000).filter_map(|_| kept.insert(taken(&gate), later));
         assert_eq!(fresh.count(), SHARDS);
     }
 
@@ -162,9 +162,9 @@ mod tests {
     fn names_of_settled_ones_do_not_pile_up() {
         let (gate, kept) = (gate(), Reservations::new(MOST));
         let now = gate.clock().now();
-        let oldest = kept.keep(taken(&gate), now).unwrap();
+        let oldest = kept.insert(taken(&gate), now).unwrap();
         for _ in 0..20_000 {
-            let name = kept.keep(taken(&gate), now).unwrap();
+            let name = kept.insert(taken(&gate), now).unwrap();
             assert!(kept.take(name, now).is_some());
         }
         let queued: usize = kept

@@ -11,7 +11,7 @@ async fn a_body_that_is_too_slow_is_told_so() {
     let mut limits = ListenLimits::default();
     limits.body.time = Duration::from_millis(50);
     let (_stop, stopped) = watch::channel(false);
-    tokio::spawn(Service::within(engine, stopped, limits).serve(listener, limits.connections));
+    tokio::spawn(HttpApi::within(engine, stopped, limits).serve(listener, limits.connections));
     let talk = move || {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream

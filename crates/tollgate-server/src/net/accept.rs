@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep;
 
-use super::limiter::{AddressPermit, Rejected};
+use super::limiter::{AddressPermit, ConnectionRejected};
 use super::reaper::{IdleReaper, drain};
 use super::state::ConnectionState;
 use super::{ListenLimits, stopped, ticks};
@@ -30,7 +30,7 @@ pub(crate) struct Accepted {
     clippy::unnecessary_wraps,
     reason = "has the form of a check that may refuse"
 )]
-pub(crate) fn admit_all(_: IpAddr) -> Result<Option<AddressPermit>, Rejected> {
+pub(crate) fn admit_all(_: IpAddr) -> Result<Option<AddressPermit>, ConnectionRejected> {
     Ok(None)
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn admit_all(_: IpAddr) -> Result<Option<AddressPermit>, Rejected> {
 pub(crate) async fn serve_connections<F>(
     listener: TcpListener,
     limits: impl Fn() -> ListenLimits,
-    admit: impl Fn(IpAddr) -> Result<Option<AddressPermit>, Rejected>,
+    admit: impl Fn(IpAddr) -> Result<Option<AddressPermit>, ConnectionRejected>,
     mut stop: watch::Receiver<bool>,
     serve: impl Fn(Accepted) -> F,
 ) where

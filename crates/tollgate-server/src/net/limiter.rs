@@ -69,7 +69,7 @@ pub(crate) struct AddressPermit {
 
 /// Why a connection is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rejected {
+pub(crate) enum ConnectionRejected {
     /// Too many connections of its address are open, or too many of addresses that are not known.
     TooMany,
     /// Its address connects too fast.
@@ -127,7 +127,7 @@ impl ConnectionLimiter {
     }
 
     /// Counts a connection, or rejects it. `None`: a trusted one, which is not counted.
-    pub(crate) fn admit(&self, peer: IpAddr) -> Result<Option<AddressPermit>, Rejected> {
+    pub(crate) fn admit(&self, peer: IpAddr) -> Result<Option<AddressPermit>, ConnectionRejected> {
         if self.trusted.contains(peer) {
             return Ok(None);
         }
@@ -136,12 +136,12 @@ impl ConnectionLimiter {
         let count = counts.by_address.get(&address).copied().unwrap_or(0);
         let is_reserved = peer.is_loopback() || counts.known.contains(&address);
         if count >= self.per_address || (!is_reserved && counts.unreserved >= self.unreserved) {
-            return Err(Rejected::TooMany);
+            return Err(ConnectionRejected::TooMany);
         }
         if let Some(rate) = &self.rate
             && !rate.limiter.check(&address).is_admitted()
         {
-            return Err(Rejected::TooFast);
+            return Err(ConnectionRejected::TooFast);
         }
         counts.by_address.insert(address, count + 1);
         counts.unreserved += usize::from(!is_reserved);
@@ -193,7 +193,7 @@ mod tests {
         let here = address("203.0.113.7");
         let first = limiter.admit(here).unwrap();
         let _second = limiter.admit(here).unwrap();
-        assert_eq!(limiter.admit(here).unwrap_err(), Rejected::TooMany);
+        assert_eq!(limiter.admit(here).unwrap_err(), ConnectionRejected::TooMany);
         let _other = limiter.admit(address("203.0.113.8")).unwrap();
         drop(first);
         limiter.admit(here).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         let limiter = limiter(1, CidrSet::default());
         let _first = limiter.admit(address("2001:db8::1"));
         let second = limiter.admit(address("2001:db8::2"));
-        assert_eq!(second.unwrap_err(), Rejected::TooMany);
+        assert_eq!(second.unwrap_err(), ConnectionRejected::TooMany);
         limiter.admit(address("2001:db8:0:1::1")).unwrap();
     }
 
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(crowd.iter().filter(|place| place.is_ok()).count(), 4);
         limiter.admit(address("127.0.0.1")).unwrap();
         let operator = address("198.51.100.1");
-        assert_eq!(limiter.admit(operator).unwrap_err(), Rejected::TooMany);
+        assert_eq!(limiter.admit(operator).unwrap_err(), ConnectionRejected::TooMany);
         limiter.remember(operator);
         let places: Vec<_> = (0..5).map(|_| limiter.admit(operator)).collect();
         assert_eq!(places.iter().filter(|place| place.is_ok()).count(), 3);

@@ -93,7 +93,7 @@ impl FrontEnd {
             password: password.map(str::to_owned),
             keys: Some(1_000),
         };
-        let service = Service::new(crate::engine::for_tests(policy), stopped);
+        let service = HttpApi::new(crate::engine::for_tests(policy), stopped);
         let shared = RespConfig::new(&bind).ok()?.build(service).0;
         Some(FrontEnd {
             shared,

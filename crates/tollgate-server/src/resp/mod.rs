@@ -53,7 +53,7 @@ use tokio::sync::watch;
 use tollgate::{Limit, LimitError, Rate, Throttle, UnkeyedLimiter};
 
 use crate::engine::{EngineSource, Protocol};
-use crate::http::Service;
+use crate::http::HttpApi;
 use crate::metrics::{Collector, Exposition, Kind, Striped};
 use crate::net::{Accepted, ListenLimits, admit_all, serve_connections};
 use output::OutputBudget;
@@ -148,7 +148,7 @@ impl RespConfig {
     }
 
     /// The front end that decides by `service`.
-    pub(crate) fn build(self, service: Service) -> RespService {
+    pub(crate) fn build(self, service: HttpApi) -> RespService {
         let log_limit = Limit::token_bucket(Rate::per_second(NonZeroU64::MIN), 1).ok();
         RespService(Arc::new(Shared {
             source: EngineSource::new(Arc::clone(service.engine()), Protocol::Resp),
@@ -169,7 +169,7 @@ pub(crate) struct RespService(Arc<Shared>);
 
 /// What all connections share.
 struct Shared {
-    service: Service,
+    service: HttpApi,
     /// The engine for policy commands.
     source: EngineSource,
     password: Option<Password>,

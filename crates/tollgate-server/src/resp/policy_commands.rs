@@ -21,8 +21,8 @@ use tollgate_policy::{KEY_PARTS_MAX, Op, PolicyDecision, Settlement};
 use super::Shared;
 use super::reply::{Reply, quoted};
 use crate::decision_view::{DecisionView, Reserved};
-use crate::engine::{Decide, Epoch};
-use crate::http::{CheckRequest, Service, op_of, reservation_name};
+use crate::engine::{Decide, ActivePolicy};
+use crate::http::{CheckRequest, HttpApi, op_of, reservation_name};
 
 /// A command decided by the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl PolicyCommand {
 
 /// A reply before it is written, independent of the protocol version.
 pub(super) enum PolicyReply {
-    Decision(Arc<Epoch>, PolicyDecision, Reserved),
+    Decision(Arc<ActivePolicy>, PolicyDecision, Reserved),
     /// The units that could not be charged.
     Settled(u64),
     Explained(Value),
@@ -131,7 +131,7 @@ fn check(
     }
     let op = op_of(&ask, op);
     let service = &shared.service;
-    let policy = service.engine().epoch();
+    let policy = service.engine().active();
     let decide = service.decide(&shared.source, &policy, &ask, op);
     match decide.map_err(|(_, detail)| detail)? {
         Decide::Ready(answer) => {
@@ -171,7 +171,7 @@ fn settlement(words: &[&[u8]]) -> Result<(Option<u128>, Settlement), String> {
     Ok((name, how))
 }
 
-async fn settle(service: &Service, name: Option<u128>, how: Settlement) -> PolicyReply {
+async fn settle(service: &HttpApi, name: Option<u128>, how: Settlement) -> PolicyReply {
     let unpaid = service.settle(name, how).await;
     unpaid.map_or_else(
         || {
@@ -184,7 +184,7 @@ async fn settle(service: &Service, name: Option<u128>, how: Settlement) -> Polic
     )
 }
 
-async fn explain(service: &Service, words: &[Vec<u8>]) -> PolicyReply {
+async fn explain(service: &HttpApi, words: &[Vec<u8>]) -> PolicyReply {
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let ask = match read(&words) {
         Ok(ask) if ask.limit.is_some() => {
@@ -196,7 +196,7 @@ async fn explain(service: &Service, words: &[Vec<u8>]) -> PolicyReply {
         Ok(ask) => ask,
         Err(wrong) => return PolicyReply::Error(wrong),
     };
-    let policy = service.engine().epoch_for_long();
+    let policy = service.engine().active_owned();
     PolicyReply::Explained(service.explain(&policy, &ask).await)
 }
 

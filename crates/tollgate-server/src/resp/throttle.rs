@@ -70,7 +70,7 @@ impl Dialect {
         }
         let number = |at: usize, name: &str| {
             let word = command.word(at);
-            whole(word).ok_or_else(|| self.no_number(name, word))
+            integer(word).ok_or_else(|| self.no_number(name, word))
         };
         let burst = number(2, "max_burst")?;
         let count = number(3, "count_per_period")?;
@@ -168,7 +168,7 @@ fn plain_terms(burst: i64, count: i64, period: i64, quantity: i64) -> Result<Inl
 
 /// Parses an integer with an optional sign.
 #[inline]
-fn whole(word: &[u8]) -> Option<i64> {
+fn integer(word: &[u8]) -> Option<i64> {
     // Most are a few digits.
     if let 1..=9 = word.len() {
         let mut number = 0;

@@ -97,7 +97,7 @@ struct Connection<S, H: Handler> {
     /// A complete frame was consumed since the phase was last updated.
     has_progressed: bool,
     /// The client sent bytes since the last PING.
-    was_heard: bool,
+    received: bool,
     is_pinged: bool,
     state: Arc<ConnectionState>,
 }
@@ -115,7 +115,7 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
             unread: BytesMut::new(),
             written: 0,
             has_progressed: false,
-            was_heard: false,
+            received: false,
             is_pinged: false,
             state,
         }
@@ -125,11 +125,11 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
     fn check_alive(&mut self) -> Option<Duration> {
         if std::mem::replace(&mut self.is_pinged, false) {
             return self
-                .was_heard
+                .received
                 .then_some(KEEPALIVE_INTERVAL - KEEPALIVE_TIMEOUT);
         }
         self.is_pinged = true;
-        self.was_heard = false;
+        self.received = false;
         self.session.reset_stalled();
         self.session.send_keepalive();
         Some(KEEPALIVE_TIMEOUT)
@@ -263,7 +263,7 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
         });
         match ready!(read)? {
             true => {
-                self.was_heard = true;
+                self.received = true;
                 Poll::Ready(Ok(()))
             }
             false => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),

@@ -33,7 +33,7 @@ use super::messages::{
 };
 use super::request::{HitMode, request_limit, validate};
 use super::status::status;
-use crate::engine::Epoch;
+use crate::engine::ActivePolicy;
 use crate::metrics::Rls;
 use crate::net::contain_panic;
 
@@ -78,7 +78,7 @@ impl Limits {
         request: RateLimitRequest,
         deadline: Option<Instant>,
     ) -> RateLimitResponse {
-        let policy = self.source.epoch_for_long();
+        let policy = self.source.active_owned();
         let gate = &policy.gate;
         let deadline = deadline.map(|at| at.checked_sub(WRITE_TIME).unwrap_or(at));
         let modes = request.descriptors.iter();
@@ -142,7 +142,7 @@ impl Limits {
         let all_unmatched = groups
             .iter()
             .all(|group| group.parts.iter().all(is_unmatched));
-        if all_unmatched && !is_known(&policy, &request.domain) {
+        if all_unmatched && !is_limited_domain(&policy, &request.domain) {
             self.source.count_rls(Rls::UnknownDomain, 1);
         }
         response(&policy, &modes, &groups, passes)
@@ -151,7 +151,7 @@ impl Limits {
     /// Decides these descriptors together.
     async fn decide_group(
         &self,
-        policy: &Arc<Epoch>,
+        policy: &Arc<ActivePolicy>,
         request: &RateLimitRequest,
         modes: &[HitMode],
         descriptors: Vec<usize>,
@@ -180,7 +180,7 @@ async fn expired(deadline: Option<Instant>) {
 
 /// True if a limit or a list of the policy can match requests of this domain. A domain for which nothing can is most often
 /// misspelt, and everything in it passes. Called only for requests that matched nothing.
-fn is_known(policy: &Epoch, domain: &str) -> bool {
+fn is_limited_domain(policy: &ActivePolicy, domain: &str) -> bool {
     let policy = policy.gate.policy();
     let is_followed = policy
         .follow
@@ -232,7 +232,7 @@ fn with_facts<R>(
 }
 
 fn response(
-    policy: &Epoch,
+    policy: &ActivePolicy,
     modes: &[HitMode],
     groups: &[Group],
     passes: bool,
@@ -263,7 +263,7 @@ fn response(
 }
 
 /// The header fields for the client, without `X-RateLimit-*`: Envoy makes those of the statuses.
-fn headers(policy: &Epoch, answer: &PolicyDecision) -> Vec<HeaderValue> {
+fn headers(policy: &ActivePolicy, answer: &PolicyDecision) -> Vec<HeaderValue> {
     let (mut text, mut parts) = (String::new(), Vec::new());
     fields(&policy.gate, answer, &mut text, &mut |field, part| {
         parts.push((field, part));

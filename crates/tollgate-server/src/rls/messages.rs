@@ -34,7 +34,7 @@ pub struct RateLimitDescriptor {
     pub entries: Vec<Entry>,
     /// A limit that the caller wishes instead of ours.
     #[prost(message, optional, tag = "2")]
-    pub limit: Option<LimitOverride>,
+    pub limit: Option<LimitOverrideMessage>,
     /// What it takes; 0 asks and takes nothing. On the wire a `google.protobuf.UInt64Value`.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
@@ -56,12 +56,12 @@ pub struct Entry {
 
 /// A limit that a caller wishes.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct LimitOverride {
+pub struct LimitOverrideMessage {
     /// How many.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     /// In how long: `envoy.type.v3.RateLimitUnit`.
-    #[prost(enumeration = "Unit", tag = "2")]
+    #[prost(enumeration = "UnitMessage", tag = "2")]
     pub unit: i32,
 }
 
@@ -103,7 +103,7 @@ pub struct RateLimit {
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     /// In how long.
-    #[prost(enumeration = "Unit", tag = "2")]
+    #[prost(enumeration = "UnitMessage", tag = "2")]
     pub unit: i32,
     /// What it is called.
     #[prost(string, tag = "3")]
@@ -136,7 +136,7 @@ pub enum Code {
 /// In how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
-pub enum Unit {
+pub enum UnitMessage {
     /// It has none.
     Unknown = 0,
     /// A second.

@@ -63,7 +63,7 @@ pub const RLS_PORT: u16 = 8081;
 
 /// The service. Clones share its state, so each thread serves one.
 #[derive(Clone, Debug)]
-pub struct Service {
+pub struct RlsService {
     limits: Arc<Limits>,
     health: HealthReporter,
     stop: watch::Receiver<bool>,
@@ -75,11 +75,11 @@ struct Limits {
     source: EngineSource,
 }
 
-impl Service {
+impl RlsService {
     /// A service that stops on the shutdown signal `stop`.
-    pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Service {
+    pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> RlsService {
         let source = EngineSource::new(engine, Protocol::Rls);
-        Service {
+        RlsService {
             limits: Arc::new(Limits { source }),
             health: HealthReporter::new(),
             stop,
@@ -88,7 +88,7 @@ impl Service {
 
     /// Serves `listener` with at most this many connections at once.
     pub async fn serve(self, listener: TcpListener, connections: usize) {
-        let Service {
+        let RlsService {
             limits,
             health,
             mut stop,

@@ -318,7 +318,7 @@ mod tests {
             key: "k".into(),
             value: "v".into(),
         };
-        let limit = m::LimitOverride {
+        let limit = m::LimitOverrideMessage {
             requests_per_unit: 1,
             unit: 1,
         };
@@ -366,7 +366,7 @@ mod tests {
         };
         assert_eq!(written(&whole), said(&request()));
         for (name, number) in UNITS {
-            let unit = m::Unit::try_from(number).unwrap();
+            let unit = m::UnitMessage::try_from(number).unwrap();
             assert_eq!(format!("{unit:?}").to_uppercase(), name);
         }
         for (name, number) in CODES {

@@ -3,7 +3,7 @@
 use tollgate_policy::LimitOverride;
 use tonic::Status;
 
-use super::messages::{RateLimitDescriptor, RateLimitRequest, Unit};
+use super::messages::{RateLimitDescriptor, RateLimitRequest, UnitMessage};
 
 /// Largest message.
 pub(super) const MESSAGE_BYTES: usize = 64 * 1024;
@@ -50,15 +50,15 @@ impl HitMode {
 /// The limit sent with a descriptor, if its unit is known.
 pub(super) fn request_limit(descriptor: &RateLimitDescriptor) -> Option<LimitOverride> {
     let limit = descriptor.limit.as_ref()?;
-    let unit = match Unit::try_from(limit.unit).ok()? {
-        Unit::Second => tollgate_policy::Unit::Second,
-        Unit::Minute => tollgate_policy::Unit::Minute,
-        Unit::Hour => tollgate_policy::Unit::Hour,
-        Unit::Day => tollgate_policy::Unit::Day,
-        Unit::Month => tollgate_policy::Unit::Month,
-        Unit::Year => tollgate_policy::Unit::Year,
+    let unit = match UnitMessage::try_from(limit.unit).ok()? {
+        UnitMessage::Second => tollgate_policy::Unit::Second,
+        UnitMessage::Minute => tollgate_policy::Unit::Minute,
+        UnitMessage::Hour => tollgate_policy::Unit::Hour,
+        UnitMessage::Day => tollgate_policy::Unit::Day,
+        UnitMessage::Month => tollgate_policy::Unit::Month,
+        UnitMessage::Year => tollgate_policy::Unit::Year,
         // Only responses have weeks.
-        Unit::Unknown | Unit::Week => return None,
+        UnitMessage::Unknown | UnitMessage::Week => return None,
     };
     Some(LimitOverride {
         most: limit.requests_per_unit,

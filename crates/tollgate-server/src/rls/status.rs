@@ -9,19 +9,19 @@ use tollgate::{Algorithm, QuotaStatus, Span, Verdict};
 use tollgate_policy::pattern::TextPattern;
 use tollgate_policy::{BatchPart, LimitRule, Op, PolicyDecision, Quota, Reason, Role};
 
-use super::messages::{Code, DescriptorStatus, RateLimit, Unit};
+use super::messages::{Code, DescriptorStatus, RateLimit, UnitMessage};
 use super::request::HitMode;
 use crate::engine::Gate;
 
 const SECOND: u64 = 1_000_000_000;
-const UNITS: [(Unit, u64); 7] = [
-    (Unit::Second, SECOND),
-    (Unit::Minute, 60 * SECOND),
-    (Unit::Hour, 3_600 * SECOND),
-    (Unit::Day, 86_400 * SECOND),
-    (Unit::Week, 7 * 86_400 * SECOND),
-    (Unit::Month, 30 * 86_400 * SECOND),
-    (Unit::Year, 365 * 86_400 * SECOND),
+const UNITS: [(UnitMessage, u64); 7] = [
+    (UnitMessage::Second, SECOND),
+    (UnitMessage::Minute, 60 * SECOND),
+    (UnitMessage::Hour, 3_600 * SECOND),
+    (UnitMessage::Day, 86_400 * SECOND),
+    (UnitMessage::Week, 7 * 86_400 * SECOND),
+    (UnitMessage::Month, 30 * 86_400 * SECOND),
+    (UnitMessage::Year, 365 * 86_400 * SECOND),
 ];
 
 /// The status of one descriptor, whose hits were handled as `mode` says, by `op`.
@@ -164,7 +164,7 @@ impl LimitStatus<'_> {
         };
         let (count, unit) = match per {
             Some(per) => per_unit(units, per.as_nanos()),
-            None => (units, Unit::Unknown),
+            None => (units, UnitMessage::Unknown),
         };
         RateLimit {
             requests_per_unit: u32::try_from(count).unwrap_or(u32::MAX),
@@ -187,7 +187,7 @@ fn is_generated_name(rule: &LimitRule) -> bool {
 }
 
 /// A rate in the smallest unit that expresses it exactly; otherwise in the smallest in which it is at least one.
-fn per_unit(units: u64, per: u64) -> (u64, Unit) {
+fn per_unit(units: u64, per: u64) -> (u64, UnitMessage) {
     let within = |unit: u64| {
         let product = u128::from(units) * u128::from(unit);
         let per = u128::from(per.max(1));
@@ -201,7 +201,7 @@ fn per_unit(units: u64, per: u64) -> (u64, Unit) {
     let near = || UNITS.iter().find(|(_, length)| within(*length).0 > 0);
     match exact.or_else(near) {
         Some((unit, length)) => (within(*length).0, *unit),
-        None => (1, Unit::Year),
+        None => (1, UnitMessage::Year),
     }
 }
 
@@ -213,14 +213,14 @@ mod tests {
     fn a_rate_is_reported_in_the_smallest_unit_that_expresses_it() {
         let s = SECOND;
         for (units, per, reported) in [
-            (10, s, (10, Unit::Second)),
-            (100, 60 * s, (100, Unit::Minute)),
-            (100, 10 * s, (10, Unit::Second)),
-            (7, 3 * s, (140, Unit::Minute)),
-            (1, 10 * s, (6, Unit::Minute)),
-            (5, 7 * 86_400 * s, (5, Unit::Week)),
-            (1, 7 * s, (86_400, Unit::Week)),
-            (1, 1_000 * 86_400 * s, (1, Unit::Year)),
+            (10, s, (10, UnitMessage::Second)),
+            (100, 60 * s, (100, UnitMessage::Minute)),
+            (100, 10 * s, (10, UnitMessage::Second)),
+            (7, 3 * s, (140, UnitMessage::Minute)),
+            (1, 10 * s, (6, UnitMessage::Minute)),
+            (5, 7 * 86_400 * s, (5, UnitMessage::Week)),
+            (1, 7 * s, (86_400, UnitMessage::Week)),
+            (1, 1_000 * 86_400 * s, (1, UnitMessage::Year)),
         ] {
             assert_eq!(per_unit(units, per), reported, "{units} per {per}");
         }

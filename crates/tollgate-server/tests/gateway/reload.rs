@@ -3,7 +3,7 @@
 use std::io::Write;
 use tollgate_testkit::{Directory, wait};
 
-use tollgate_server::engine::{Reloaded, Why};
+use tollgate_server::engine::{Reloaded, ReloadCause};
 
 use crate::upstream::Upstream;
 use crate::world::{World, reply};
@@ -19,7 +19,7 @@ fn at(port: u16) -> String {
 }
 
 fn is_changed(world: &World) -> bool {
-    let reloaded = world.started.engine.reload(Why::Signal).unwrap();
+    let reloaded = world.started.engine.reload(ReloadCause::Signal).unwrap();
     matches!(reloaded, Reloaded::Changed { .. })
 }
 
@@ -70,7 +70,7 @@ fn a_policy_with_invalid_upstreams_changes_nothing_and_is_reported() {
         missing.display()
     );
     dir.write("p.yaml", &policy(1000, &bad));
-    let error = world.started.engine.reload(Why::Signal).unwrap_err();
+    let error = world.started.engine.reload(ReloadCause::Signal).unwrap_err();
     assert_eq!(error.code(), "policy-gateway");
     let told = error.to_string();
     assert!(told.contains("upstream `app`"), "{told}");

@@ -16,16 +16,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 use tollgate_config::{Protocol, UpstreamSpec};
-use tollgate_server::gateway::TlsFiles;
+use tollgate_server::gateway::CertificateFiles;
 
 use crate::upstream::Upstream;
 use crate::world::{OPEN, World, server, settings, text, timed};
 
 /// A certificate that vouches for itself, for `localhost` and its address.
-pub(crate) fn certificate(dir: &Directory, name: &str) -> TlsFiles {
+pub(crate) fn certificate(dir: &Directory, name: &str) -> CertificateFiles {
     let config = "[req]\ndistinguished_name = dn\nx509_extensions = ext\nprompt = no\n[dn]\nCN = localhost\n[ext]\nbasicConstraints = critical, CA:FALSE\nsubjectAltName = DNS:localhost, IP:127.0.0.1\n";
     let config = dir.write("openssl.cnf", config);
-    let files = TlsFiles {
+    let files = CertificateFiles {
         cert: dir.file(&format!("{name}.cert.pem")),
         key: dir.file(&format!("{name}.key.pem")),
     };
@@ -39,7 +39,7 @@ pub(crate) fn certificate(dir: &Directory, name: &str) -> TlsFiles {
     files
 }
 
-fn world(policy: &str, files: &TlsFiles, port: u16) -> World {
+fn world(policy: &str, files: &CertificateFiles, port: u16) -> World {
     let upstream = UpstreamSpec::new("app", vec![server(port)]);
     let mut settings = settings(text(policy), vec![upstream]);
     settings.tls = Some(files.clone());
@@ -127,7 +127,7 @@ struct Modern {
 }
 
 impl Modern {
-    fn start(tls: Option<&TlsFiles>) -> Modern {
+    fn start(tls: Option<&CertificateFiles>) -> Modern {
         let acceptor = tls.map(|files| {
             let chain = CertificateDer::from_pem_file(&files.cert).unwrap();
             let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();

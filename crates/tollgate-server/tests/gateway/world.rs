@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tollgate_config::{ServerSpec, UpstreamSpec};
-use tollgate_server::engine::{EngineSettings, PolicySource};
+use tollgate_server::engine::{EngineSettings, PolicyOrigin};
 use tollgate_server::gateway::{GatewaySettings, GatewayStarted, run};
 use tollgate_testkit::http::{Reply, connect};
 use tollgate_testkit::tollgate::sum;
@@ -37,14 +37,14 @@ pub(crate) fn server(port: u16) -> ServerSpec {
     }
 }
 
-pub(crate) fn text(policy: &str) -> PolicySource {
-    PolicySource::Text {
+pub(crate) fn text(policy: &str) -> PolicyOrigin {
+    PolicyOrigin::Text {
         name: "test".into(),
         text: policy.into(),
     }
 }
 
-pub(crate) fn settings(source: PolicySource, upstreams: Vec<UpstreamSpec>) -> GatewaySettings {
+pub(crate) fn settings(source: PolicyOrigin, upstreams: Vec<UpstreamSpec>) -> GatewaySettings {
     GatewaySettings {
         engine: EngineSettings {
             source,
@@ -79,7 +79,7 @@ impl World {
 
     /// A gateway that follows this file, which names its upstreams.
     pub(crate) fn by_file(path: &Path) -> World {
-        World::start(settings(PolicySource::File(path.into()), Vec::new()))
+        World::start(settings(PolicyOrigin::File(path.into()), Vec::new()))
     }
 
     /// A gateway with these settings.

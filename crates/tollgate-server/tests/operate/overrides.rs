@@ -1,7 +1,7 @@
 //! What operators grant single keys while running.
 
 use serde_json::{Map, Value, json};
-use tollgate_server::engine::{Engine, OVERRIDES_MAX, OverrideError, Why, for_tests};
+use tollgate_server::engine::{Engine, OVERRIDES_MAX, OverrideError, ReloadCause, for_tests};
 
 use crate::world::{Directory, admitted, policy, start};
 
@@ -44,21 +44,21 @@ fn overrides_survive_a_reload_and_wait_for_a_limit_that_they_fit() {
     let engine = start(&path, None);
     set(&engine, "ann", json!({"blocked": true}));
     dir.write("p.yaml", &policy(6));
-    engine.reload(Why::Watch).unwrap();
+    engine.reload(ReloadCause::Watch).unwrap();
     assert_eq!(admitted(&engine, "ann", 20), 0);
 
     dir.write(
         "p.yaml",
         "default: pass\nlimits: [{ name: others, key: ip, allow: 1/h, burst: 2 }]\n",
     );
-    engine.reload(Why::Watch).unwrap();
+    engine.reload(ReloadCause::Watch).unwrap();
     assert_eq!(admitted(&engine, "ann", 20), 2);
     assert!(!engine.overrides()[0].in_force);
     assert_eq!(engine.health().status, "degraded");
     assert!(engine.metrics().contains("\ntollgate_overrides 0\n"));
 
     dir.write("p.yaml", &policy(5));
-    engine.reload(Why::Watch).unwrap();
+    engine.reload(ReloadCause::Watch).unwrap();
     assert_eq!(admitted(&engine, "ann", 20), 0);
     assert_eq!(engine.health().status, "ok");
 }
@@ -114,7 +114,7 @@ fn there_is_an_end_to_overrides() {
                "expires": null, "made": 0})
     };
     let overrides: Vec<Value> = (0..OVERRIDES_MAX).map(saved).collect();
-    crate::state::write_state(&state, &overrides, &engine.epoch().gate.save());
+    crate::state::write_state(&state, &overrides, &engine.active().gate.save());
     let engine = start(&dir.file("p.yaml"), Some(&state));
     assert_eq!(engine.overrides().len(), OVERRIDES_MAX);
     assert_eq!(admitted(&engine, "9999", 1), 0);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::oneshot;
-use tollgate_server::engine::{ReloadError, Reloaded, Why, for_tests, watch};
+use tollgate_server::engine::{ReloadError, Reloaded, ReloadCause, for_tests, watch};
 
 use crate::world::{Directory, admitted, ask, logged, policy, soon, start};
 
@@ -16,22 +16,22 @@ fn the_same_content_is_no_other_policy() {
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     assert_eq!(
-        engine.reload(Why::Watch).unwrap(),
+        engine.reload(ReloadCause::Watch).unwrap(),
         Reloaded::Unchanged { version: 1 }
     );
     dir.write("p.yaml", &policy(6));
     assert!(matches!(
-        engine.reload(Why::Signal).unwrap(),
+        engine.reload(ReloadCause::Signal).unwrap(),
         Reloaded::Changed { version: 2, .. }
     ));
-    assert_eq!(engine.epoch().version, 2);
+    assert_eq!(engine.active().version, 2);
 }
 
 #[test]
 fn a_policy_that_is_no_file_is_never_another() {
     let engine = for_tests(&policy(5));
     assert_eq!(
-        engine.reload(Why::Watch).unwrap(),
+        engine.reload(ReloadCause::Watch).unwrap(),
         Reloaded::Unchanged { version: 1 }
     );
 }
@@ -49,7 +49,7 @@ fn a_bad_file_keeps_the_last_good_policy_and_says_so_until_it_is_mended() {
         ("\u{0}", "policy-invalid"),
     ] {
         dir.write("p.yaml", text);
-        let error = engine.reload(Why::Watch).unwrap_err();
+        let error = engine.reload(ReloadCause::Watch).unwrap_err();
         assert!(matches!(error, ReloadError::Invalid(_)), "{error}");
         let health = engine.health();
         assert_eq!(health.status, "degraded");
@@ -60,12 +60,12 @@ fn a_bad_file_keeps_the_last_good_policy_and_says_so_until_it_is_mended() {
                 .contains("\ntollgate_config_last_reload_successful 0\n")
         );
     }
-    assert_eq!(engine.epoch().version, 1);
+    assert_eq!(engine.active().version, 1);
     assert_eq!(admitted(&engine, "ann", 9), 2);
 
     dir.write("p.yaml", &policy(5));
     assert_eq!(
-        engine.reload(Why::Watch).unwrap(),
+        engine.reload(ReloadCause::Watch).unwrap(),
         Reloaded::Unchanged { version: 1 }
     );
     assert_eq!(engine.health().status, "ok");
@@ -85,7 +85,7 @@ fn health_quotes_nothing_of_a_bad_file() {
         "p.yaml",
         "default: pass\nlimits:\n  - { name: users, allow: secret-thing }\n",
     );
-    let error = engine.reload(Why::Watch).unwrap_err();
+    let error = engine.reload(ReloadCause::Watch).unwrap_err();
     assert!(error.to_string().contains("secret-thing"));
     let told = engine.health().policy.last_error.unwrap().message;
     assert!(
@@ -101,7 +101,7 @@ fn a_file_that_vanishes_or_is_none_keeps_the_last_good_policy() {
     let engine = start(&path, None);
     fs::remove_file(&path).unwrap();
     assert_eq!(
-        engine.reload(Why::Watch).unwrap_err().code(),
+        engine.reload(ReloadCause::Watch).unwrap_err().code(),
         "policy-missing"
     );
     assert_eq!(
@@ -110,7 +110,7 @@ fn a_file_that_vanishes_or_is_none_keeps_the_last_good_policy() {
     );
     fs::create_dir(&path).unwrap();
     assert_eq!(
-        engine.reload(Why::Watch).unwrap_err().code(),
+        engine.reload(ReloadCause::Watch).unwrap_err().code(),
         "policy-unreadable"
     );
     assert_eq!(admitted(&engine, "ann", 9), 5);
@@ -125,11 +125,11 @@ fn the_same_fault_is_logged_once() {
         for text in ["a: [", "a: [", "b: [", "b: ["] {
             dir.write("p.yaml", text);
             for _ in 0..5 {
-                assert!(engine.reload(Why::Watch).is_err());
+                assert!(engine.reload(ReloadCause::Watch).is_err());
             }
         }
         dir.write("p.yaml", &policy(5));
-        assert!(engine.reload(Why::Watch).is_ok());
+        assert!(engine.reload(ReloadCause::Watch).is_ok());
     });
     let of = |target: &str| lines.iter().filter(|l| l.starts_with(target)).count();
     assert_eq!(
@@ -147,7 +147,7 @@ fn another_policy_leaves_a_line_with_what_was_and_what_is() {
     let old = engine.health().policy.content;
     dir.write("p.yaml", &policy(6));
     let lines = logged(|| {
-        engine.reload(Why::Admin([192, 0, 2, 9].into())).unwrap();
+        engine.reload(ReloadCause::Admin([192, 0, 2, 9].into())).unwrap();
     });
     let new = engine.health().policy.content;
     let line = lines
@@ -188,11 +188,11 @@ fn nobody_is_admitted_twice_while_the_policy_is_reloaded_two_hundred_times() {
             // Another limit comes and goes; the users' stays.
             let more = format!("  - {{ name: l{i}, match: {{ path: /other }}, allow: 1/s }}\n");
             dir.write("p.yaml", &(policy(5) + &more));
-            engine.reload(Why::Watch).unwrap();
+            engine.reload(ReloadCause::Watch).unwrap();
         }
         done.store(true, Relaxed);
     });
-    assert_eq!(engine.epoch().version, 201);
+    assert_eq!(engine.active().version, 201);
     assert!(
         passed.iter().all(|passed| passed.load(Relaxed) == 5),
         "{passed:?}"
@@ -208,7 +208,7 @@ fn a_changed_limit_applies_to_keys_that_are_known() {
     let engine = start(&path, None);
     assert_eq!(admitted(&engine, "ann", 9), 5);
     dir.write("p.yaml", &policy(8));
-    engine.reload(Why::Watch).unwrap();
+    engine.reload(ReloadCause::Watch).unwrap();
     assert_eq!(admitted(&engine, "ann", 9), 3);
 }
 
@@ -219,7 +219,7 @@ fn limiting_stays_off_over_a_reload() {
     let engine = start(&path, None);
     engine.switch(true);
     dir.write("p.yaml", &policy(2));
-    engine.reload(Why::Watch).unwrap();
+    engine.reload(ReloadCause::Watch).unwrap();
     assert_eq!(admitted(&engine, "ann", 9), 9);
     assert!(engine.metrics().contains("\ntollgate_switched_off 1\n"));
     engine.switch(false);
@@ -284,7 +284,7 @@ async fn however_a_file_is_replaced_it_is_seen_within_three_seconds() {
             version += 1;
             replace(&path, &policy(version));
             soon(name, || {
-                let rule = engine.epoch().gate.rule(0).unwrap().quota.clone();
+                let rule = engine.active().gate.rule(0).unwrap().quota.clone();
                 rule.advertised().0 == version
             })
             .await;

@@ -11,8 +11,8 @@ use tollgate_policy::shared::{
     Answering, ServerReport, SharedLimit, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
     SharedStore, StoreReport,
 };
-use tollgate_server::engine::{EngineSettings, OpenStore, PolicySource};
-use tollgate_server::{AdminBind, RunError, Settings, Started, run};
+use tollgate_server::engine::{EngineSettings, OpenStore, PolicyOrigin};
+use tollgate_server::{AdminBind, RunError, ServerSettings, Started, run};
 
 use crate::world::{Directory, TOKEN, admitted, policy, send, settings, soon};
 
@@ -20,8 +20,8 @@ fn local() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-fn all(dir: &Directory, tokens: &[&str], admin: SocketAddr) -> Settings {
-    Settings {
+fn all(dir: &Directory, tokens: &[&str], admin: SocketAddr) -> ServerSettings {
+    ServerSettings {
         engine: settings(&dir.file("p.yaml"), Some(&dir.file("s"))),
         http: local(),
         rls: Some(local()),
@@ -36,7 +36,7 @@ fn all(dir: &Directory, tokens: &[&str], admin: SocketAddr) -> Settings {
 }
 
 /// Runs a server while `during` looks at it.
-async fn running(settings: Settings, during: impl AsyncFnOnce(&Started)) {
+async fn running(settings: ServerSettings, during: impl AsyncFnOnce(&Started)) {
     let (stop, stopped) = oneshot::channel::<()>();
     let (tell, told) = mpsc::channel();
     let server = tokio::spawn(run(
@@ -69,7 +69,7 @@ async fn a_server_makes_up_a_token_on_loopback_and_keeps_its_state() {
         assert_eq!(admitted(&started.engine, "ann", 4), 4);
         assert!(!format!("{started:?}").contains(&token));
         dir.write("p.yaml", &policy(6));
-        soon("the other policy", || started.engine.epoch().version == 2).await;
+        soon("the other policy", || started.engine.active().version == 2).await;
     })
     .await;
     running(all(&dir, &[TOKEN], local()), async |started| {
@@ -97,7 +97,7 @@ async fn state_is_written_while_the_server_runs() {
     .await;
 }
 
-async fn refused(settings: Settings) -> RunError {
+async fn refused(settings: ServerSettings) -> RunError {
     let never = std::future::pending();
     run(settings, |_| panic!("it started"), never)
         .await
@@ -148,7 +148,7 @@ async fn a_hangup_is_a_reason_to_look_and_not_to_end() {
             .args(["-HUP", &this])
             .status();
         assert!(sent.unwrap().success());
-        soon("the other policy", || started.engine.epoch().version == 2).await;
+        soon("the other policy", || started.engine.active().version == 2).await;
     })
     .await;
 }
@@ -201,7 +201,7 @@ async fn listeners_open_when_the_store_is_connected_or_after_a_bounded_time() {
         let connected_at = begun + Duration::from_millis(delay);
         let mut settings = all(&Directory::new(), &[TOKEN], local());
         settings.engine = EngineSettings {
-            source: PolicySource::Text {
+            source: PolicyOrigin::Text {
                 name: "test".into(),
                 text: "default: pass\nlimits: []\nstore: redis://127.0.0.1:1\n".into(),
             },

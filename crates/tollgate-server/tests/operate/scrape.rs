@@ -210,14 +210,14 @@ fn place(engine: &Engine, path: &str, plan: &str) -> QueuePlace {
         client: Some([192, 0, 2, 1].into()),
         ..Facts::default()
     };
-    engine.epoch().gate.place(&facts).unwrap()
+    engine.active().gate.place(&facts).unwrap()
 }
 
 #[tokio::test]
 async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
     let engine = for_tests(QUEUES);
-    let epoch = engine.epoch_for_long();
-    let (api, rest) = (epoch.queues.get(0).unwrap(), epoch.queues.get(1).unwrap());
+    let active = engine.active_owned();
+    let (api, rest) = (active.queues.get(0).unwrap(), active.queues.get(1).unwrap());
     drop(api.acquire(&place(&engine, "/api", "pro")).await.unwrap());
     drop(api.acquire(&place(&engine, "/api", "pro")).await.unwrap());
     drop(api.acquire(&place(&engine, "/api", "free")).await.unwrap());

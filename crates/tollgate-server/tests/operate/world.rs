@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate_policy::{DecisionRequest, Facts, Op, PolicyDecision, Subject};
 use tollgate_server::engine::{
-    Decide, Engine, EngineSettings, EngineSource, PolicySource, Protocol, StateSettings,
+    Decide, Engine, EngineSettings, EngineSource, PolicyOrigin, Protocol, StateSettings,
 };
 use tollgate_testkit::http::{Client, Reply};
 
@@ -24,7 +24,7 @@ pub(crate) fn policy(burst: u64) -> String {
 pub(crate) fn settings(policy: &Path, state: Option<&Path>) -> EngineSettings {
     EngineSettings {
         open_store: None,
-        source: PolicySource::File(policy.into()),
+        source: PolicyOrigin::File(policy.into()),
         state: state.map(|path| StateSettings {
             path: path.into(),
             every: Duration::from_millis(50),
@@ -57,7 +57,7 @@ pub(crate) fn decide(
 ) -> PolicyDecision {
     let source = EngineSource::new(Arc::clone(engine), protocol);
     let request = DecisionRequest::new(Subject::Request(facts), Op::Charge);
-    match source.decide(&engine.epoch(), &request) {
+    match source.decide(&engine.active(), &request) {
         Decide::Ready(answer) => answer,
         Decide::Pending(_) => panic!("there is no store to wait for"),
     }

@@ -1,6 +1,6 @@
 //! What each descriptor is told.
 
-use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitRequest, Unit};
+use tollgate_server::rls::messages::{Code, LimitOverrideMessage, RateLimitRequest, UnitMessage};
 
 use super::client::{Server, brief, edge, of};
 
@@ -23,14 +23,14 @@ limits:
 #[tokio::test]
 async fn every_algorithm_is_told_as_a_limit_with_what_is_left_and_until_when() {
     let server = Server::start(POLICY).await;
-    let day = Unit::Day as i32;
-    let hour = Unit::Hour as i32;
+    let day = UnitMessage::Day as i32;
+    let hour = UnitMessage::Hour as i32;
     for (key, limit, lefts) in [
-        ("bucket", (5, Unit::Minute as i32), [2, 1, 0].as_slice()),
+        ("bucket", (5, UnitMessage::Minute as i32), [2, 1, 0].as_slice()),
         ("window", (2, day), &[1, 0]),
         ("sliding", (2, hour), &[1, 0]),
         ("log", (2, hour), &[1, 0]),
-        ("week", (7, Unit::Week as i32), &[6, 5, 4, 3, 2, 1, 0]),
+        ("week", (7, UnitMessage::Week as i32), &[6, 5, 4, 3, 2, 1, 0]),
     ] {
         for left in lefts {
             let answer = server.edge(&[of(&[(key, "a")])]).await;
@@ -130,7 +130,7 @@ async fn what_no_limit_matches_passes_without_one() {
 #[tokio::test]
 async fn a_shadow_limit_is_told_and_never_refuses() {
     let server = Server::start(POLICY).await;
-    let day = Unit::Day as i32;
+    let day = UnitMessage::Day as i32;
     for _ in 0..3 {
         let answer = server.edge(&[of(&[("shadow", "a")])]).await;
         assert_eq!(
@@ -180,12 +180,12 @@ async fn what_can_never_pass_is_over_without_a_time() {
 async fn a_limit_that_the_caller_sends_is_counted_and_not_followed() {
     let server = Server::start(POLICY).await;
     let mut asked = of(&[("window", "mine")]);
-    asked.limit = Some(LimitOverride {
+    asked.limit = Some(LimitOverrideMessage {
         requests_per_unit: 1_000_000,
-        unit: Unit::Second as i32,
+        unit: UnitMessage::Second as i32,
     });
     let answer = server.edge(&[asked]).await;
-    let day = Unit::Day as i32;
+    let day = UnitMessage::Day as i32;
     assert_eq!(
         brief(&answer),
         (Code::Ok, vec![(Code::Ok, Some((2, day)), 1)])

@@ -79,7 +79,7 @@ async fn a_message_that_is_none_is_an_error_of_the_caller() {
 async fn numbers_that_are_not_known_and_fields_that_are_not_known_are_no_error() {
     let server = Server::start(POLICY).await;
     let mut asked = edge(&[of(&[("k", "v")])]);
-    asked.descriptors[0].limit = Some(tollgate_server::rls::messages::LimitOverride {
+    asked.descriptors[0].limit = Some(tollgate_server::rls::messages::LimitOverrideMessage {
         requests_per_unit: 1,
         unit: 4_711,
     });

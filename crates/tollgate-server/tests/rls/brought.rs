@@ -1,7 +1,7 @@
 //! Limits that a request brings along, where the policy follows them.
 
 use tollgate_policy::{self, Facts};
-use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitDescriptor, Unit};
+use tollgate_server::rls::messages::{Code, LimitOverrideMessage, RateLimitDescriptor, UnitMessage};
 
 use super::client::{Server, brief, hits, of};
 
@@ -17,7 +17,7 @@ limits:
 /// The same descriptor with a limit of its own.
 fn with(descriptor: RateLimitDescriptor, most: u32, unit: i32) -> RateLimitDescriptor {
     RateLimitDescriptor {
-        limit: Some(LimitOverride {
+        limit: Some(LimitOverrideMessage {
             requests_per_unit: most,
             unit,
         }),
@@ -26,7 +26,7 @@ fn with(descriptor: RateLimitDescriptor, most: u32, unit: i32) -> RateLimitDescr
 }
 
 fn year(entries: &[(&str, &str)], most: u32) -> RateLimitDescriptor {
-    with(of(entries), most, Unit::Year as i32)
+    with(of(entries), most, UnitMessage::Year as i32)
 }
 
 const ANN: [(&str, &str); 1] = [("user", "ann")];
@@ -41,7 +41,7 @@ async fn left(server: &Server, asked: RateLimitDescriptor) -> (Code, u32) {
 #[tokio::test]
 async fn a_limit_that_comes_along_stands_in_place_of_those_of_the_policy() {
     let server = Server::start(POLICY).await;
-    let told = Some((4, Unit::Year as i32));
+    let told = Some((4, UnitMessage::Year as i32));
     for left in [3, 2, 1, 0] {
         let answer = server.edge(&[year(&ANN, 4)]).await;
         assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, told, left)]));
@@ -98,7 +98,7 @@ async fn another_number_goes_on_with_what_was_counted_and_another_unit_does_not(
     assert_eq!(ask(2).await, (Code::OverLimit, 0));
     assert_eq!(ask(3).await, (Code::Ok, 0));
     assert_eq!(ask(100).await, (Code::Ok, 96));
-    let by_month = with(of(&ANN), 10, Unit::Month as i32);
+    let by_month = with(of(&ANN), 10, UnitMessage::Month as i32);
     assert_eq!(left(&server, by_month).await, (Code::Ok, 9));
 }
 
@@ -106,12 +106,12 @@ async fn another_number_goes_on_with_what_was_counted_and_another_unit_does_not(
 async fn all_units_are_followed_and_told_as_they_came() {
     let server = Server::start(POLICY).await;
     let units = [
-        (Unit::Second, 1),
-        (Unit::Minute, 60),
-        (Unit::Hour, 3_600),
-        (Unit::Day, 86_400),
-        (Unit::Month, 30 * 86_400),
-        (Unit::Year, 365 * 86_400),
+        (UnitMessage::Second, 1),
+        (UnitMessage::Minute, 60),
+        (UnitMessage::Hour, 3_600),
+        (UnitMessage::Day, 86_400),
+        (UnitMessage::Month, 30 * 86_400),
+        (UnitMessage::Year, 365 * 86_400),
     ];
     for (unit, seconds) in units {
         let answer = server.edge(&[with(of(&ANN), 7, unit as i32)]).await;
@@ -125,7 +125,7 @@ async fn all_units_are_followed_and_told_as_they_came() {
 #[tokio::test]
 async fn hits_are_taken_asked_about_and_given_back_as_on_other_limits() {
     let server = Server::start(POLICY).await;
-    let some = |count| with(hits(&ANN, count), 10, Unit::Year as i32);
+    let some = |count| with(hits(&ANN, count), 10, UnitMessage::Year as i32);
     assert_eq!(left(&server, some(0)).await, (Code::Ok, 10));
     assert_eq!(left(&server, some(8)).await, (Code::Ok, 2));
     assert_eq!(left(&server, some(3)).await, (Code::OverLimit, 0));
@@ -151,19 +151,19 @@ async fn of_two_numbers_for_one_descriptor_the_least_holds() {
 async fn a_number_of_zero_lets_nothing_pass_and_the_largest_lets_much() {
     let server = Server::start(POLICY).await;
     let answer = server.edge(&[year(&ANN, 0)]).await;
-    let told = Some((0, Unit::Year as i32));
+    let told = Some((0, UnitMessage::Year as i32));
     let over = (Code::OverLimit, vec![(Code::OverLimit, told, 0)]);
     assert_eq!(brief(&answer), over);
     // No waiting helps.
     assert_eq!(answer.statuses[0].duration_until_reset, None);
-    let peek = with(hits(&ANN, 0), 0, Unit::Year as i32);
+    let peek = with(hits(&ANN, 0), 0, UnitMessage::Year as i32);
     assert_eq!(left(&server, peek).await, (Code::OverLimit, 0));
     let (code, statuses) = brief(&server.edge(&[year(&ANN, u32::MAX)]).await);
     // One less than can be sent fits into a window.
-    let told = Some((u32::MAX - 1, Unit::Year as i32));
+    let told = Some((u32::MAX - 1, UnitMessage::Year as i32));
     assert_eq!((code, statuses[0].1), (Code::Ok, told));
     assert_eq!(statuses[0].2, u32::MAX - 2);
-    let huge = with(hits(&ANN, u64::MAX), u32::MAX, Unit::Year as i32);
+    let huge = with(hits(&ANN, u64::MAX), u32::MAX, UnitMessage::Year as i32);
     let answer = server.edge(&[huge]).await;
     assert_eq!(brief(&answer).0, Code::OverLimit);
     assert_eq!(answer.statuses[0].duration_until_reset, None);
@@ -177,7 +177,7 @@ async fn a_unit_that_is_not_known_is_counted_and_the_policy_decides() {
         let asked = with(of(&ANN), 1_000, unit);
         assert_eq!(left(&server, asked).await, (Code::Ok, left_then));
     }
-    for unit in [Unit::Week as i32, -1, i32::MAX] {
+    for unit in [UnitMessage::Week as i32, -1, i32::MAX] {
         let asked = with(of(&ANN), 1_000, unit);
         assert_eq!(left(&server, asked).await, (Code::OverLimit, 0));
     }
@@ -214,8 +214,8 @@ async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
     let reload = |text: &str| {
         let loaded = tollgate_config::parse("test", text.as_bytes());
         let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
-        let epoch = server.engine.epoch_for_long();
-        epoch.gate.reload(loaded.policy, Vec::new()).unwrap()
+        let active = server.engine.active_owned();
+        active.gate.reload(loaded.policy, Vec::new()).unwrap()
     };
     let more = POLICY.replace("default: pass", "default: pass\nkey_privacy: plain");
     let next = reload(&more);

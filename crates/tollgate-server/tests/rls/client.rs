@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tollgate_server::engine::{Engine, for_tests};
-use tollgate_server::rls::Service;
+use tollgate_server::rls::RlsService;
 use tollgate_server::rls::messages::{
     Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
@@ -32,7 +32,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(Service::new(Arc::clone(&engine), stopped).serve(listener, 1000));
+        tokio::spawn(RlsService::new(Arc::clone(&engine), stopped).serve(listener, 1000));
         let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
         Server {
             engine,

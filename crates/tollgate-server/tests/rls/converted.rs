@@ -1,7 +1,7 @@
 //! A configuration of the reference service, converted, gives the answers that it documents.
 
 use tollgate_config::import::{EnvoyOptions, envoy};
-use tollgate_server::rls::messages::{Code, Unit};
+use tollgate_server::rls::messages::{Code, UnitMessage};
 
 use super::client::{Server, brief, of};
 
@@ -37,7 +37,7 @@ async fn server() -> Server {
 #[tokio::test]
 async fn descriptors_get_the_statuses_that_the_reference_documents() {
     let server = server().await;
-    let day = Unit::Day as i32;
+    let day = UnitMessage::Day as i32;
     let (ok, over) = (Code::Ok, Code::OverLimit);
     for (entries, told) in [
         (

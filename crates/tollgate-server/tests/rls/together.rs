@@ -1,6 +1,6 @@
 //! Several descriptors are one decision.
 
-use tollgate_server::rls::messages::{Code, Unit};
+use tollgate_server::rls::messages::{Code, UnitMessage};
 
 use super::client::{Server, brief, hits, of};
 
@@ -19,7 +19,7 @@ limits:
 #[tokio::test]
 async fn a_request_that_one_descriptor_refuses_costs_the_others_nothing() {
     let server = Server::start(POLICY).await;
-    let day = Some(Unit::Day as i32);
+    let day = Some(UnitMessage::Day as i32);
     let both = [of(&[("user", "ann")]), of(&[("path", "/a")])];
     let mut told = Vec::new();
     for _ in 0..4 {

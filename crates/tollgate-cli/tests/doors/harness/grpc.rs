@@ -8,7 +8,7 @@ use http::{HeaderMap, Request};
 use prost::Message;
 use tokio::net::TcpStream;
 use tollgate_server::rls::messages::{
-    Code, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Unit,
+    Code, Entry, LimitOverrideMessage, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, UnitMessage,
 };
 
 const METHOD: &str = "http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -192,9 +192,9 @@ pub(crate) fn hits(key: &str, value: &str, count: u64) -> RateLimitDescriptor {
 /// The same with a limit of so many in a year.
 pub(crate) fn brings(most: u32, descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
     RateLimitDescriptor {
-        limit: Some(LimitOverride {
+        limit: Some(LimitOverrideMessage {
             requests_per_unit: most,
-            unit: Unit::Year.into(),
+            unit: UnitMessage::Year.into(),
         }),
         ..descriptor
     }

@@ -6,7 +6,7 @@
 use tollgate_policy::QueueRule;
 use tollgate_tower::admission::{QueueStats, ServedCounts};
 
-use super::Epoch;
+use super::ActivePolicy;
 use crate::metrics::{Exposition, Kind};
 
 /// The label of requests without a tier. No tier of a policy can be named so.
@@ -14,7 +14,7 @@ const NO_TIER: &str = "";
 
 type Queue<'p> = (&'p QueueRule, QueueStats);
 
-pub(super) fn queues(policy: &Epoch, out: &mut Exposition) {
+pub(super) fn queues(policy: &ActivePolicy, out: &mut Exposition) {
     let queues = policy.queues.iter();
     let queues: Vec<Queue<'_>> = queues.map(|(rule, queue)| (rule, queue.stats())).collect();
     if queues.is_empty() {

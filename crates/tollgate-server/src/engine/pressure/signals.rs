@@ -20,7 +20,7 @@ const FORGOTTEN_AFTER: Span = Span::from_secs(10);
 /// Whoever talks to backends and knows how they fare.
 pub trait Backends: fmt::Debug + Send + Sync {
     /// All backends together, since some start. Asked twice a second.
-    fn observed(&self) -> Observed;
+    fn observed(&self) -> BackendTotals;
 
     /// Names of upstreams whose servers are all down.
     fn unavailable(&self) -> Vec<String> {
@@ -30,7 +30,7 @@ pub trait Backends: fmt::Debug + Send + Sync {
 
 /// What was seen of backends. All of it only grows, unless it starts anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct BackendTotals {
     /// Requests that came to an end, be it by an answer or without one.
     pub ended: u64,
     /// Those of them that failed: no connection, no answer in time, or one that says that the backend cannot.
@@ -55,25 +55,25 @@ pub(super) struct BackendStats {
 /// What was seen of backends up to the last look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BackendWindow {
-    /// What has been judged.
-    judged: Observed,
+    /// What has been baseline.
+    baseline: BackendTotals,
     /// How much had ended when somebody looked last, and since when it is so much.
     ended: (u64, Moment),
     said: BackendStats,
 }
 
 impl BackendWindow {
-    pub(super) fn new(now: Observed, at: Moment) -> BackendWindow {
+    pub(super) fn new(now: BackendTotals, at: Moment) -> BackendWindow {
         BackendWindow {
-            judged: now,
+            baseline: now,
             ended: (now.ended, at),
             said: BackendStats::default(),
         }
     }
 
     /// What the answers say that came since, or those before if they are too few.
-    pub(super) fn next(&mut self, now: Observed, at: Moment) -> BackendStats {
-        let Some(came) = now.since(&self.judged) else {
+    pub(super) fn next(&mut self, now: BackendTotals, at: Moment) -> BackendStats {
+        let Some(came) = now.since(&self.baseline) else {
             // It started anew: this is where to count from.
             *self = BackendWindow::new(now, at);
             return self.said;
@@ -89,7 +89,7 @@ impl BackendWindow {
             self.said.is_old = true;
             return self.said;
         }
-        self.judged = now;
+        self.baseline = now;
         let latency = came.latency_ns.checked_div(came.answered);
         self.said = BackendStats {
             latency: latency.map(Span::from_nanos),
@@ -100,10 +100,10 @@ impl BackendWindow {
     }
 }
 
-impl Observed {
+impl BackendTotals {
     /// What came since `before`. None if it started anew.
-    fn since(&self, before: &Observed) -> Option<Observed> {
-        Some(Observed {
+    fn since(&self, before: &BackendTotals) -> Option<BackendTotals> {
+        Some(BackendTotals {
             ended: self.ended.checked_sub(before.ended)?,
             failed: self.failed.checked_sub(before.failed)?,
             answered: self.answered.checked_sub(before.answered)?,
@@ -171,8 +171,8 @@ fn share(part: u64, whole: u64) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn observed(ended: u64, failed: u64, answered: u64, latency_ms: u64) -> Observed {
-        Observed {
+    fn observed(ended: u64, failed: u64, answered: u64, latency_ms: u64) -> BackendTotals {
+        BackendTotals {
             ended,
             failed,
             answered,
@@ -186,7 +186,7 @@ mod tests {
 
     /// From zero on.
     fn nothing() -> BackendWindow {
-        BackendWindow::new(Observed::default(), at(0))
+        BackendWindow::new(BackendTotals::default(), at(0))
     }
 
     #[test]

@@ -14,10 +14,10 @@ limits:
 ";
 
 #[derive(Debug, Default)]
-struct Told(Mutex<Observed>);
+struct Told(Mutex<BackendTotals>);
 
 impl Backends for Told {
-    fn observed(&self) -> Observed {
+    fn observed(&self) -> BackendTotals {
         *self.0.lock().unwrap()
     }
 }
@@ -40,7 +40,7 @@ fn left(engine: &Engine) -> u64 {
         cost: Some(0),
         ..Facts::default()
     };
-    engine.epoch().gate.peek(&facts).status.remaining
+    engine.active().gate.peek(&facts).status.remaining
 }
 
 /// Steps as the loop would.
@@ -151,7 +151,7 @@ fn the_next_epoch_is_told_too_and_goes_by_its_own_rule() {
     assert_eq!(left(&engine), 50);
     // A gate that knows nothing of the one before, as no reload makes it.
     let fresh = for_tests(POLICY);
-    let fresh = fresh.epoch();
+    let fresh = fresh.active();
     let next = crate::engine::reload::NextPolicy {
         gate: fresh.gate.with_overrides(Vec::new()).unwrap(),
         queues: Arc::clone(&fresh.queues),

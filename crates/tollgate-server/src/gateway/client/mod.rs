@@ -37,7 +37,7 @@ pub(crate) struct ListenerState {
     /// `None`: no TLS.
     pub(crate) tls: ArcSwapOption<ServerConfig>,
     pub(crate) routes: Arc<ArcSwap<RoutingTable>>,
-    /// Rejected connections, by [`crate::net::limiter::Rejected`].
+    /// Rejected connections, by [`crate::net::limiter::ConnectionRejected`].
     pub(crate) rejected: Striped<2>,
 }
 

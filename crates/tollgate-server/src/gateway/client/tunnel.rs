@@ -40,7 +40,7 @@ pub(super) fn open(
         let both = async { tokio::try_join!(client, server) };
         if let Ok(Ok((client, server))) = timeout(SWITCH, both).await {
             let moved = AtomicU64::new(0);
-            let counted = |io| Counted { io, moved: &moved };
+            let counted = |io| CountedReads { io, moved: &moved };
             let mut client = counted(TokioIo::new(client));
             let mut server = counted(TokioIo::new(server));
             tokio::select! {
@@ -69,12 +69,12 @@ async fn silence(moved: &AtomicU64, idle: Duration) {
 }
 
 /// Counts reads.
-struct Counted<'a, S> {
+struct CountedReads<'a, S> {
     io: S,
     moved: &'a AtomicU64,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountedReads<'_, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -86,7 +86,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedReads<'_, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::body::Progress;
-use super::upstream::Observed;
+use super::upstream::UpstreamStats;
 
 /// A request that a server has.
 #[derive(Debug)]
 pub(super) struct LatencyGuard<'r> {
-    observed: &'r Observed,
+    observed: &'r UpstreamStats,
     start: Instant,
     progress: Option<&'r Progress>,
     is_finished: bool,
@@ -24,7 +24,7 @@ pub(super) struct LatencyGuard<'r> {
 
 impl<'r> LatencyGuard<'r> {
     pub(super) fn new(
-        observed: &'r Observed,
+        observed: &'r UpstreamStats,
         start: Instant,
         progress: Option<&'r Progress>,
     ) -> LatencyGuard<'r> {

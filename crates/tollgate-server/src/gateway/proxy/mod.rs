@@ -51,7 +51,7 @@ use timer_pool::TimerPool;
 
 pub(crate) use health::watch_servers;
 pub(crate) use server::Server;
-pub use upstream::{Observed, UpstreamError};
+pub use upstream::{UpstreamStats, UpstreamError};
 pub(crate) use upstream::{Upstream, Upstreams};
 
 /// Where requests go, and their bounds. Replaced as a whole with the policy.

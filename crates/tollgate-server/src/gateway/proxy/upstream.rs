@@ -21,7 +21,7 @@ use crate::gateway::tls::{self, TlsError};
 
 /// Statistics of one upstream. All counters only grow.
 #[derive(Debug, Default)]
-pub struct Observed {
+pub struct UpstreamStats {
     /// Requests that were passed on to a server, whether it could be reached or not; once for each server tried.
     pub requests: AtomicU64,
     /// Answered requests, whatever the status, and those that the client abandoned after a significant time.
@@ -36,7 +36,7 @@ pub struct Observed {
     pub latency_ns: AtomicU64,
 }
 
-impl Observed {
+impl UpstreamStats {
     pub(super) fn record_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
@@ -83,7 +83,7 @@ pub(crate) struct Upstream {
     /// Contents of its `ca_file`.
     trusted: Option<Vec<u8>>,
     pub(crate) servers: Vec<Arc<Server>>,
-    pub(crate) observed: Arc<Observed>,
+    pub(crate) observed: Arc<UpstreamStats>,
     next_server: AtomicUsize,
 }
 
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn impatient_clients_do_not_make_a_slow_server_look_fast() {
-        let observed = Observed::default();
+        let observed = UpstreamStats::default();
         let numbers = || {
             let latency = observed.latency_ns.load(Relaxed) / 1_000_000;
             (observed.answers.load(Relaxed), latency)

@@ -19,7 +19,7 @@ use super::fast_path::{self, Exit, Respond};
 use super::response::ResponseBuffer;
 use super::unread::Unread;
 use crate::net::io::{Framing, TrackedIo};
-use crate::net::limiter::{AddressPermit, Rejected};
+use crate::net::limiter::{AddressPermit, ConnectionRejected};
 use crate::net::{Accepted, ListenLimits, contain_panic, drive, register_task, serve_connections};
 
 /// Responds to the requests of a port.
@@ -46,7 +46,7 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
     }
 
     /// Admits a connection, or rejects it.
-    fn admit_connection(&self, peer: IpAddr) -> Result<Option<AddressPermit>, Rejected> {
+    fn admit_connection(&self, peer: IpAddr) -> Result<Option<AddressPermit>, ConnectionRejected> {
         let _ = peer;
         Ok(None)
     }

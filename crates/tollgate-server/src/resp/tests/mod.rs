@@ -58,7 +58,7 @@ impl Server {
             keys: open.keys,
         };
         let engine = crate::engine::for_tests(open.policy);
-        let service = Service::new(engine, stopped.clone());
+        let service = HttpApi::new(engine, stopped.clone());
         let door = RespConfig::new(&bind).unwrap().build(service);
         let events = tokio::runtime::Builder::new_current_thread();
         let events = { events }.enable_all().build().unwrap();

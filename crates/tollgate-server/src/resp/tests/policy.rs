@@ -257,7 +257,7 @@ fn when_limiting_is_switched_off_nobody_is_limited_and_nothing_is_taken() {
         password: None,
         keys: Some(100),
     };
-    let service = Service::new(Arc::clone(&engine), stopped.clone());
+    let service = HttpApi::new(Arc::clone(&engine), stopped.clone());
     let door = RespConfig::new(&bind).unwrap().build(service);
     let events = tokio::runtime::Builder::new_multi_thread();
     let events = { events }.worker_threads(1).enable_all().build().unwrap();
