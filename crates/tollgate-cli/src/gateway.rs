@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tollgate_config::UpstreamSpec;
 use tollgate_server::engine::{EngineSettings, PolicyOrigin};
-use tollgate_server::gateway::{self, GatewaySettings, GatewayStarted, CertificateFiles};
+use tollgate_server::gateway::{self, CertificateFiles, GatewaySettings, GatewayStarted};
 
 use crate::cli::Gateway;
 use crate::fault::Stop;

@@ -93,7 +93,7 @@ pub(crate) fn decode(mut coded: &[u8], to: &mut Vec<u8>) -> Option<()> {
         };
         let mut lengths = TABLE.ends.iter().enumerate();
         let Some((length, _)) = lengths.find(|(_, end)| next < **end) else {
-            // Ones only: what fills the last byte, or the end that nobody may send.
+            // Ones only: what fills the last byte, or the end-of-string code, which is invalid.
             return (count < 8).then_some(());
         };
         let long = u32::try_from(length).ok()?;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_the_last_byte_is_ones_and_fewer_than_eight() {
+    fn padding_is_fewer_than_eight_one_bits() {
         assert_eq!(decoded(&[0x00]), None, "zeros");
         assert_eq!(decoded(&[0x07, 0xff]), None, "a byte of them");
         assert_eq!(decoded(&[0xff]), None, "a byte of nothing else");

@@ -10,20 +10,20 @@ use tollgate_policy::{Charge, PolicyDecision, Reason, Role};
 use crate::engine::{ActivePolicy, Gate};
 use crate::names;
 
-/// What became of the wish for a reservation.
+/// The result of `reserve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserved {
-    /// None was asked for and none is needed.
-    Unasked,
-    /// Nothing was taken.
+    /// Not requested and not needed.
+    NotRequested,
+    /// Nothing was charged.
     Nothing,
-    /// This is its name.
-    Kept(u128),
-    /// There is no room for another.
+    /// Stored under this name.
+    Stored(u128),
+    /// The maximum number of reservations is reached.
     Full,
 }
 
-/// A decision. `L` is what is told of each limit: [`ChargeViews`], or more in an explanation.
+/// A decision. `L` is the view of each limit: [`ChargeViews`], or more in an explanation.
 #[derive(Serialize)]
 pub(crate) struct DecisionView<'a, L> {
     verdict: &'static str,
@@ -53,8 +53,12 @@ pub(crate) struct DecisionView<'a, L> {
 }
 
 impl<'a> DecisionView<'a, ChargeViews<'a>> {
-    /// A decision that was made, or asked about.
-    pub(crate) fn new(policy: &'a ActivePolicy, answer: &'a PolicyDecision, reserved: Reserved) -> Self {
+    /// A decision of a charge or a peek.
+    pub(crate) fn new(
+        policy: &'a ActivePolicy,
+        answer: &'a PolicyDecision,
+        reserved: Reserved,
+    ) -> Self {
         let limits = ChargeViews {
             gate: &policy.gate,
             charges: &answer.charges,
@@ -62,18 +66,18 @@ impl<'a> DecisionView<'a, ChargeViews<'a>> {
         let mut view = DecisionView::with_limits(&policy.gate, answer, limits);
         view.policy_version = Some(policy.version);
         (view.reservation, view.reservation_error) = match reserved {
-            Reserved::Unasked => (None, None),
+            Reserved::NotRequested => (None, None),
             Reserved::Nothing => (Some(None), None),
-            Reserved::Kept(name) => (Some(Some(ReservationName(name))), None),
+            Reserved::Stored(name) => (Some(Some(ReservationName(name))), None),
             Reserved::Full => (
                 Some(None),
-                Some("there is no room for another reservation; settle those that are done"),
+                Some("the maximum number of reservations is reached; settle those that are done"),
             ),
         };
         view
     }
 
-    /// The same with its status, where it has none of its own.
+    /// Adds the HTTP status, for a decision inside a batch.
     pub(crate) fn with_status(mut self, status: u16) -> Self {
         self.status = Some(status);
         self
@@ -81,7 +85,7 @@ impl<'a> DecisionView<'a, ChargeViews<'a>> {
 }
 
 impl<'a, L> DecisionView<'a, L> {
-    /// A decision with something else told of its limits.
+    /// A decision with another view of its limits.
     pub(crate) fn with_limits(gate: &'a Gate, answer: &'a PolicyDecision, limits: L) -> Self {
         let rule = match answer.reason {
             Reason::MissingKey(rule) | Reason::Blocked(rule) | Reason::StoreError(rule) => {

@@ -13,7 +13,7 @@ use crate::decision_view::{DecisionView, millis, remaining, waits};
 use crate::engine::Gate;
 use crate::names;
 
-/// Tells what a request would meet, and takes nothing.
+/// Explains the decision about a request, and charges nothing.
 pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
     view(gate, gate.explain(facts))
 }
@@ -93,7 +93,7 @@ fn key_is(key: &ExplainedKey) -> &'static str {
     }
 }
 
-/// One limit, and what it has to do with the request.
+/// One limit and its part in the decision.
 #[derive(Serialize)]
 struct RuleView<'a> {
     name: &'a str,
@@ -109,7 +109,7 @@ struct RuleView<'a> {
     sharing: Option<&'static str>,
     nodes: Option<u32>,
     above: Option<u64>,
-    lent: Option<bool>,
+    leased: Option<bool>,
     verdict: Option<&'static str>,
     remaining: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,7 @@ impl<'a> RuleView<'a> {
         let quota = explained.limit.and_then(|limit| gate.quota(limit));
         let nodes = gate.store().map(|store| store.nodes().max(1));
         let shared = quota.zip(nodes);
-        let lent = shared.filter(|_| rule.sharing == Sharing::Lease);
+        let leased = shared.filter(|_| rule.sharing == Sharing::Lease);
         let (retry_after_ms, delay_ms) = explained
             .decision
             .map_or((None, None), |decision| waits(decision.verdict));
@@ -140,7 +140,9 @@ impl<'a> RuleView<'a> {
             why_not: explained.why_not.as_ref().map(why_not),
             key: explained.key.as_ref().map(|key| &*key.parts),
             key_is: explained.key.as_ref().map(key_is),
-            tier: explained.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier)),
+            tier: explained
+                .tier
+                .and_then(|tier| tiers.map(|t| &*t.name).nth(tier)),
             overridden: explained.is_overridden,
             cost: explained.cost,
             role: explained.role.map(names::role),
@@ -148,9 +150,11 @@ impl<'a> RuleView<'a> {
             sharing: nodes.map(|_| rule.sharing.name()),
             nodes,
             above: shared.map(|(quota, nodes)| quota.max_overshoot(rule.sharing, nodes)),
-            lent: lent.map(|(quota, nodes)| quota.is_leasable(nodes)),
-            verdict: says(explained, answer),
-            remaining: explained.decision.and_then(|d| remaining(d.status.remaining)),
+            leased: leased.map(|(quota, nodes)| quota.is_leasable(nodes)),
+            verdict: rule_verdict(explained, answer),
+            remaining: explained
+                .decision
+                .and_then(|d| remaining(d.status.remaining)),
             retry_after_ms,
             delay_ms,
             reset_after_ms: explained.decision.map(|d| millis(d.status.full_after)),
@@ -158,18 +162,18 @@ impl<'a> RuleView<'a> {
     }
 }
 
-/// What a limit says by itself, unless something else has decided before it is asked.
-fn says(explained: &RuleExplanation, answer: &PolicyDecision) -> Option<&'static str> {
+/// The verdict of one limit, unless a list or the switch decides first.
+fn rule_verdict(explained: &RuleExplanation, answer: &PolicyDecision) -> Option<&'static str> {
     let decision = explained.decision?;
     Some(match (answer.reason, explained.role) {
         (Reason::Blocked(at), _) if at == explained.rule => "blocked",
-        (Reason::AllowList(_) | Reason::DenyList(_) | Reason::SwitchedOff, _) => "not asked",
+        (Reason::AllowList(_) | Reason::DenyList(_) | Reason::SwitchedOff, _) => "not evaluated",
         (_, Some(Role::Unlimited)) => "unlimited",
         _ => names::verdict(decision.verdict),
     })
 }
 
-/// A quota as people read it.
+/// A quota as text.
 pub fn quota_text(quota: &tollgate_policy::Quota) -> String {
     match (&quota.periods, quota.advertised().0) {
         (Some(periods), units) => format!("{units} in each {}", periods.name()),

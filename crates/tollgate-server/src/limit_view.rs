@@ -13,7 +13,7 @@ use tollgate_policy::{
     Source, ValueTest, WhenOver,
 };
 
-use crate::engine::{Engine, ActivePolicy};
+use crate::engine::{ActivePolicy, Engine};
 
 /// The limits of a policy.
 #[derive(Serialize)]

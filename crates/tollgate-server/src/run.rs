@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::admin::TokenError;
-use crate::engine::{Engine, EngineSettings, PolicyOrigin, StartError, ReloadCause};
+use crate::engine::{Engine, EngineSettings, PolicyOrigin, ReloadCause, StartError};
 use crate::http::HttpApi;
 use crate::net::{ListenLimits, stopped};
 use crate::resp::{RespBind, RespConfig, RespError};
@@ -296,7 +296,8 @@ pub(crate) fn reload_on_hangup(
             }
             let engine = Arc::clone(&engine);
             // The engine logs the result.
-            let _ = tokio::task::spawn_blocking(move || engine.reload(ReloadCause::Signal).is_ok()).await;
+            let _ = tokio::task::spawn_blocking(move || engine.reload(ReloadCause::Signal).is_ok())
+                .await;
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSettings, Tokens};
 use crate::engine::watch::watch as watch_policy;
-use crate::engine::{Engine, divide_every, step_every, tend_every, write_every};
+use crate::engine::{Engine, rebalance_every, step_every, sync_leases_every, write_every};
 use crate::net::descriptors::DescriptorBudget;
 use crate::run::{AdminBind, RunError, bind, local_address, reload_on_hangup, until};
 
@@ -85,8 +85,8 @@ impl Supervisor {
         let mut background = JoinSet::new();
         background.spawn(watch_policy(Arc::clone(&engine), until(&ended)));
         background.spawn(write_every(Arc::clone(&engine), until(&ended)));
-        background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
-        background.spawn(tend_every(Arc::clone(&engine), until(&ended)));
+        background.spawn(rebalance_every(Arc::clone(&engine), until(&ended)));
+        background.spawn(sync_leases_every(Arc::clone(&engine), until(&ended)));
         background.spawn(step_every(Arc::clone(&engine), until(&ended)));
         #[cfg(unix)]
         background.spawn(reload_on_hangup(Arc::clone(&engine), ended.clone()));

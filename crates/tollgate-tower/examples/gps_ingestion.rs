@@ -101,7 +101,7 @@ async fn receive(ingestion: &Ingestion, seconds: u64) {
     ingestion.changed.notify_one();
 }
 
-/// Writes to the database what may go, and tells when each item went.
+/// Writes to the database what may go, and returns when each item was sent.
 async fn write(ingestion: Arc<Ingestion>) -> Vec<u64> {
     let (mut times, mut drivers) = (Vec::new(), 0);
     loop {

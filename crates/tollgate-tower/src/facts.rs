@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_lent_as_parts_is_unchanged() {
+    fn a_request_borrowed_as_parts_is_unchanged() {
         let mut request = Request::builder()
             .method("PUT")
             .uri("/a?b")
@@ -283,12 +283,12 @@ mod tests {
             let key = parts.headers.get("x-key").cloned();
             (method.clone(), uri.clone(), key, peer(&parts.extensions))
         };
-        let lent = with_parts(&mut request, seen);
+        let borrowed = with_parts(&mut request, seen);
         let (parts, body) = request.into_parts();
-        assert_eq!(seen(&parts), lent);
+        assert_eq!(seen(&parts), borrowed);
         assert_eq!((parts.version, body), (http::Version::HTTP_2, 7));
         assert_eq!(
-            (lent.0.as_str(), lent.3),
+            (borrowed.0.as_str(), borrowed.3),
             ("PUT", Some([10, 0, 0, 1].into()))
         );
     }

@@ -381,7 +381,7 @@ async fn a_new_rule_admits_more_and_waiting_requests_keep_waiting() {
     let mut more = rule(2);
     (more.per_flow, more.total) = (1, 1);
     let after = QueueSet::new(&[more.clone()], Some(&before)).unwrap();
-    assert!(poll(&mut first).is_pending(), "not in force yet");
+    assert!(poll(&mut first).is_pending(), "not active yet");
     after.apply();
     let Poll::Ready(Ok(first)) = poll(&mut first) else {
         panic!("there are two places now")

@@ -153,7 +153,7 @@ async fn a_sample_is_recorded_at_the_head_and_the_permit_held_to_the_end() {
         assert_eq!(limit(&queue), 10);
         sleep(Duration::from_millis(20)).await;
         permit.record(BackendOutcome::Overloaded);
-        // The first to tell is believed. Were this one counted too, only half would have failed.
+        // Only the first report counts. Were this one counted too, only half would have failed.
         permit.record(BackendOutcome::Answered);
         held.push(permit);
     }
@@ -237,7 +237,7 @@ async fn a_slow_upload_that_then_hangs_times_out_from_its_restart() {
     }
     assert_eq!(limit(&queue), 10, "their time has just begun");
     sleep(Duration::from_secs(4)).await;
-    assert!(limit(&queue) < 10, "all ten are still under way");
+    assert!(limit(&queue) < 10, "all ten are still in flight");
 }
 
 #[tokio::test(start_paused = true)]

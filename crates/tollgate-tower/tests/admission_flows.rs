@@ -195,7 +195,7 @@ async fn a_changed_rule_limits_flows_and_stops_no_request() {
     queue.change(&rule(6, 2));
     assert_eq!(queue.stats().in_flight, 3);
     held.pop();
-    assert!(poll(&mut waits[0]).is_pending(), "two are still under way");
+    assert!(poll(&mut waits[0]).is_pending(), "two are still in flight");
     held.pop();
     held.push(taken(&mut waits.remove(0)));
     // A part of a rule that cannot be changes nothing.
@@ -268,7 +268,7 @@ async fn a_rejection_estimates_the_wait_from_recent_dispatches() {
     let mut waits: std::collections::VecDeque<Acquire> =
         (0..5).map(|_| queue_up(&queue, 1)).collect();
     for _ in 0..30 {
-        // Others pass by all the time, and tell nothing about it.
+        // Requests of other flows pass and give no estimate for this one.
         for _ in 0..100 {
             enter_now(&queue, 2).finish(BackendOutcome::Answered);
             advance(ms(10)).await;

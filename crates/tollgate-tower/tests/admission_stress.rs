@@ -23,7 +23,7 @@ const FLOWS: usize = 12;
 /// What the test counts for itself.
 #[derive(Default)]
 struct Counts {
-    /// How many one flow may have under way.
+    /// How many one flow may have in flight.
     of_one: usize,
     in_flight: AtomicUsize,
     in_flight_of: [AtomicUsize; FLOWS],
@@ -35,7 +35,7 @@ struct Counts {
 impl Counts {
     async fn use_permit(&self, permit: QueuePermit, flow: u64, rng: &mut Rng) {
         let others = self.in_flight.fetch_add(1, SeqCst);
-        assert!(others < AT_ONCE, "{} under way", others + 1);
+        assert!(others < AT_ONCE, "{} in flight", others + 1);
         let of_flow = &self.in_flight_of[flow as usize];
         let others = of_flow.fetch_add(1, SeqCst);
         assert!(others < self.of_one, "{} of flow {flow}", others + 1);

@@ -169,26 +169,26 @@ async fn maintenance_prefetches_leases_and_returns_them_on_shutdown() {
     let server = redis();
     // One that does not end while this runs.
     let window = || Limit::fixed_window("1000000/d".parse().unwrap()).unwrap();
-    let lends = node_with(&server, [("units", window())]).await;
+    let leasing = node_with(&server, [("units", window())]).await;
     let mut rule = LimitRule::new("units", Quota::plain(window()));
     rule.sharing = Sharing::Lease;
     let policy = Policy {
         limits: vec![rule],
         ..Policy::default()
     };
-    lends.replace(policy).unwrap();
+    leasing.replace(policy).unwrap();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let upkeep = tokio::spawn(run_maintenance(lends.clone(), async {
+    let upkeep = tokio::spawn(run_maintenance(leasing.clone(), async {
         let _ = ended.await;
     }));
-    let service = LimitLayer::new(lends.clone()).layer(service_fn(hello));
+    let service = LimitLayer::new(leasing.clone()).layer(service_fn(hello));
     for _ in 0..300 {
         let response = service.clone().oneshot(get()).await.unwrap();
         assert_eq!(response.status(), 200);
         tokio::task::yield_now().await;
     }
-    let lent = lends.active_policy().gate().lease_report().unwrap();
-    assert!(lent.blocks_prefetched > 0, "{lent:?}");
+    let leased = leasing.active_policy().gate().lease_report().unwrap();
+    assert!(leased.blocks_prefetched > 0, "{leased:?}");
     end.send(()).unwrap();
     upkeep.await.unwrap();
     let counts = node_with(&server, [("units", window())]).await;

@@ -70,9 +70,9 @@ fn shared(limit: &Value) -> Option<String> {
     let number = |name: &str| limit.get(name).and_then(Value::as_u64);
     let sharing = text("sharing").filter(|sharing| sharing != "exact")?;
     let (name, nodes, above) = (text("name")?, number("nodes")?, number("above")?);
-    let lent = limit.get("lent").and_then(Value::as_bool);
+    let is_leased = limit.get("leased").and_then(Value::as_bool);
     Some(match above {
-        _ if lent == Some(false) => format!(
+        _ if is_leased == Some(false) => format!(
             "`{name}` is to be shared by {sharing}, but too small or too slow for it: the store decides every request"
         ),
         0 => format!(

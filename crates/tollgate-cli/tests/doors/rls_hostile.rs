@@ -11,7 +11,9 @@ use bytes::Bytes;
 use h2::client::Builder;
 use prost::Message;
 use tokio::task::JoinSet;
-use tollgate_server::rls::messages::{Code, LimitOverrideMessage, RateLimitDescriptor, RateLimitRequest};
+use tollgate_server::rls::messages::{
+    Code, LimitOverrideMessage, RateLimitDescriptor, RateLimitRequest,
+};
 
 use crate::harness::grpc::{Grpc, Said, descriptor, framed, framed_as, run};
 use tollgate_testkit::tollgate::Tollgate;

@@ -165,7 +165,7 @@ fn a_name_may_be_that_of_a_field_which_goes() {
 }
 
 #[test]
-fn what_nobody_may_send_is_not_read() {
+fn malformed_header_blocks_are_rejected() {
     for (wrong, why) in [
         ("80", "there is no place 0"),
         ("be", "the table is empty"),
@@ -189,7 +189,7 @@ fn what_nobody_may_send_is_not_read() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn encoded_fields_decode_to_the_same_fields() {
     for length in [0, 1, 126, 127, 128, 254, 255, 5_000] {
         let value = vec![b'v'; length];
         let mut block = Vec::new();
@@ -200,7 +200,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn only_what_changes_the_table_is_a_change() {
+fn only_indexed_fields_change_the_table() {
     let mut decoder = Decoder::default();
     for (block, changes) in [
         ("4001610162", 1),

@@ -88,7 +88,11 @@ impl Guard {
     }
 
     /// Checks the token.
-    pub(super) fn check_token(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), ProblemDetails> {
+    pub(super) fn check_token(
+        &self,
+        headers: &HeaderMap,
+        peer: IpAddr,
+    ) -> Result<(), ProblemDetails> {
         let offered = only(headers, &header::AUTHORIZATION).and_then(bearer);
         if offered.is_some_and(|token| self.tokens.accept(token.as_bytes())) {
             return Ok(());

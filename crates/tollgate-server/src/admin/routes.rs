@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::pressure;
 use super::response::{AdminResponse, ProblemDetails, json as respond, with_body};
-use crate::engine::{Engine, OverrideError, ReloadError, Reloaded, ReloadCause};
+use crate::engine::{Engine, OverrideError, ReloadCause, ReloadError, Reloaded};
 use crate::limit_view::PolicyView;
 
 /// An operation.
@@ -162,7 +162,11 @@ impl Operation {
             Operation::Peek => peek(engine, read(body, PEEK_HINT)?),
             Operation::Explain => match crate::http::explain(engine, body) {
                 Ok(explanation) => Ok(respond(&explanation)),
-                Err(detail) => Err(ProblemDetails::bad_request("bad-request", detail, EXPLAIN_HINT)),
+                Err(detail) => Err(ProblemDetails::bad_request(
+                    "bad-request",
+                    detail,
+                    EXPLAIN_HINT,
+                )),
             },
         }
     }
@@ -205,7 +209,11 @@ fn reload(engine: &Engine, peer: IpAddr) -> Result<AdminResponse, ProblemDetails
     }
 }
 
-fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {
+fn set_override(
+    engine: &Engine,
+    body: SetBody,
+    peer: IpAddr,
+) -> Result<AdminResponse, ProblemDetails> {
     let SetBody { limit, key, change } = body;
     let changed = engine
         .set_override(&limit, &key.parts(), &change)
@@ -221,7 +229,11 @@ fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<AdminRes
     })))
 }
 
-fn remove_override(engine: &Engine, body: KeyBody, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {
+fn remove_override(
+    engine: &Engine,
+    body: KeyBody,
+    peer: IpAddr,
+) -> Result<AdminResponse, ProblemDetails> {
     let KeyBody { limit, key } = body;
     let changed = engine
         .remove_override(&limit, &key.parts())
@@ -252,7 +264,7 @@ fn not_changed(error: &OverrideError) -> ProblemDetails {
             detail,
             "see `GET /policy` for the limits",
         ),
-        OverrideError::NotThere => ProblemDetails::new(
+        OverrideError::NotFound => ProblemDetails::new(
             StatusCode::NOT_FOUND,
             "no-such-override",
             detail,
@@ -269,7 +281,11 @@ fn not_changed(error: &OverrideError) -> ProblemDetails {
     }
 }
 
-fn switch(engine: &Engine, body: SwitchBody, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {
+fn switch(
+    engine: &Engine,
+    body: SwitchBody,
+    peer: IpAddr,
+) -> Result<AdminResponse, ProblemDetails> {
     let off = matches!(body.limiting, Limiting::Off);
     let was = engine.switch(off);
     let name = |off| if off { "off" } else { "on" };

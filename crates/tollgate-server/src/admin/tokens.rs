@@ -1,13 +1,13 @@
-//! Who may change things: whoever knows a token.
+//! Tokens of the admin port.
 //!
-//! Tokens are kept only as keyed hashes, and a hash is compared in the same time wherever it differs. Two
-//! can be valid at once, so that one can be replaced without a moment in which none works.
+//! Tokens are stored only as keyed hashes, which are compared in constant time. Two can be valid at once, so that a
+//! token can be replaced without an outage.
 
 use std::fmt;
 
-/// Characters of a token at the least: 22 of base64, or 32 of hex, are 128 bits.
+/// Minimum length: 22 characters of base64, or 32 of hex, are 128 bits.
 const LENGTH_MIN: usize = 22;
-/// More would be a mistake.
+/// Maximum length.
 const LENGTH_MAX: usize = 512;
 /// Tokens that are valid at once.
 const TOKENS_MAX: usize = 2;
@@ -113,7 +113,7 @@ impl Tokens {
         Ok(Tokens { key, hashes })
     }
 
-    /// A new token of 128 random bits, and its text to tell the operator.
+    /// Generates a token of 128 random bits and returns its text too.
     ///
     /// # Errors
     /// The operating system gives no random numbers.
@@ -124,7 +124,7 @@ impl Tokens {
         Ok((Tokens::new(&[&text])?, text))
     }
 
-    /// Is this one of them? All are compared, whichever it is.
+    /// Returns `true` if the token is valid. All are compared, whichever matches.
     pub(super) fn accept(&self, offered: &[u8]) -> bool {
         let offered = blake3::keyed_hash(&self.key, offered);
         let compare = |found, hash: &blake3::Hash| found | (*hash == offered);

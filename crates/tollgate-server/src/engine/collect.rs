@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tollgate::{Moment, Span};
 
-use super::{Engine, ActivePolicy, Protocol, locked};
+use super::{ActivePolicy, Engine, Protocol, locked};
 use crate::metrics::{Exposition, Kind, LimitOutcome, Rls, WithoutLimit, ratio};
 
 /// Counting live keys walks all tables. Scrapes within this time share one walk.

@@ -16,7 +16,7 @@ use tollgate_policy::{
 use tollgate_tower::PolicySource;
 use tollgate_tower::admission::QueueSet;
 
-use super::{Engine, ActivePolicy, Gate, Protocol};
+use super::{ActivePolicy, Engine, Gate, Protocol};
 
 /// A decision of the engine, or the wait for one.
 pub type Decide = tollgate_policy::Decide<EngineSource>;

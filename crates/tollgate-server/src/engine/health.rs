@@ -1,4 +1,4 @@
-//! How it goes, told to whoever asks. No keys, no limits: nobody needs a token to read it.
+//! Health reports. They contain no keys and no limits, so reading them needs no token.
 
 use serde::Serialize;
 use tollgate::Moment;
@@ -7,20 +7,20 @@ use super::pressure::PressureHealth;
 use super::store::StoreHealth;
 use super::{Engine, locked, seconds};
 
-/// How it goes.
+/// The health of the server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
-    /// `ok` or `degraded`. A degraded server decides all the same.
+    /// `ok` or `degraded`. A degraded server still decides.
     pub status: &'static str,
-    /// Is limiting `on` or `off`?
+    /// Whether limiting is `on` or `off`.
     pub limiting: &'static str,
-    /// Is there less for everybody? Not a fault: it decides as it should.
+    /// The scale of all limits. A lowered scale is not a fault.
     pub pressure: PressureHealth,
     /// The policy.
     pub policy: PolicyHealth,
     /// The state file, if there is one.
     pub state: Option<StateHealth>,
-    /// The store that a fleet shares, if there is one.
+    /// The shared store, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreHealth>,
     /// Upstreams of a gateway whose servers are all down. Requests are still sent to them.
@@ -28,45 +28,45 @@ pub struct Health {
     pub unavailable_upstreams: Vec<String>,
 }
 
-/// How it goes with the policy.
+/// The health of the policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyHealth {
     /// Counts the policies since the start, from 1.
     pub version: u64,
-    /// Where it comes from.
+    /// Its file or name.
     pub source: String,
     /// A hash of its text.
     pub content: String,
-    /// Since when it is in force, in seconds since 1970.
+    /// When it became active, in seconds since 1970.
     pub loaded_at: u64,
-    /// How many things in it are probably not meant.
+    /// Number of warnings of its file.
     pub warnings: usize,
-    /// What is wrong with what is there now, if it is not what is in force.
+    /// The error of the policy file, if the file is not the active policy.
     pub last_error: Option<HealthFault>,
-    /// Overrides that were made while running and do not fit the policy in force.
+    /// Number of overrides made at run time that do not fit the active policy.
     pub overrides_unfit: usize,
 }
 
-/// Something that failed and has not worked since.
+/// A failure that lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthFault {
     /// A stable name for this kind of fault: `policy-missing`, `policy-unreadable`, `policy-invalid`,
     /// `policy-gateway`, `state-write`.
     pub code: &'static str,
-    /// What is wrong, in one line. It quotes nothing of the policy.
+    /// The fault in one line, without any text of the policy.
     pub message: String,
-    /// Since when, in seconds since 1970.
+    /// When it began, in seconds since 1970.
     pub since: u64,
 }
 
-/// How it goes with the state file.
+/// The health of the state file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StateHealth {
     /// When it was last written, in seconds since 1970.
     pub written_at: Option<u64>,
-    /// How large it then was.
+    /// Its size at that time.
     pub bytes: u64,
-    /// Why it could not be written, if the last try failed.
+    /// The error of the last write, if it failed.
     pub last_error: Option<HealthFault>,
 }
 
@@ -81,7 +81,7 @@ impl HealthFault {
 }
 
 impl Engine {
-    /// How it goes.
+    /// The health of the server.
     pub fn health(&self) -> Health {
         let policy = locked(&self.policy_health).clone();
         let state = self

@@ -4,7 +4,7 @@
 //!
 //! Requests read, operators write, and neither waits for the other. A decision is made by one value, an [`ActivePolicy`], which is
 //! replaced whole: a request ends with the one that it began with. A change (a reload, an override) holds a lock that no request
-//! takes, builds the next value besides the active one, and swaps it in when nothing can fail any more.
+//! takes, builds the next value beside the active one, and swaps it in when nothing can fail any more.
 //!
 //! # Invariant
 //!
@@ -40,18 +40,18 @@ mod top;
 pub mod watch;
 
 pub use decide::{Decide, EngineSource};
-pub use health::{HealthFault, Health, PolicyHealth, StateHealth};
+pub use health::{Health, HealthFault, PolicyHealth, StateHealth};
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};
 pub(crate) use pressure::step_every;
-pub use pressure::{Backends, BackendTotals, PressureHealth, PressureReport};
-pub use reload::{ReloadError, Reloaded, ReloadCause};
+pub use pressure::{BackendTotals, Backends, PressureHealth, PressureReport};
+pub use reload::{ReloadCause, ReloadError, Reloaded};
 pub use start::{
     EngineSettings, OpenStore, Opens, PolicyOrigin, StartError, StateSettings, for_tests,
 };
 pub use state::StateError;
 pub(crate) use state_file::write_every;
 pub use store::{ServerHealth, StoreHealth, StoreWarning};
-pub(crate) use store::{divide_every, tend_every};
+pub(crate) use store::{rebalance_every, sync_leases_every};
 pub use top::TopKey;
 
 use std::fmt;
@@ -121,33 +121,33 @@ impl Protocol {
     }
 }
 
-/// Whoever runs by the policy beside the gate, and may find that it cannot: a gateway whose servers need a
-/// file that is not there.
+/// Validates a policy before it becomes active. The gateway implements it: its upstreams may need a certificate
+/// file that is missing.
 pub(crate) trait PolicyListener: fmt::Debug + Send + Sync {
-    /// Does everything for the next policy that can fail, and changes nothing. What it returns is called
-    /// when that policy is put in force.
+    /// Does everything for the next policy that can fail, and changes nothing. The engine calls the returned value
+    /// when that policy is active.
     ///
     /// # Errors
-    /// Why this policy cannot be followed; it is not put in force then.
+    /// The policy cannot be used. The active policy stays.
     fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Commit, String>;
 }
 
-/// Commit a policy that everything is ready for. Cannot fail.
+/// Completes the change to a prepared policy. Cannot fail.
 pub(crate) type Commit = Box<dyn FnOnce() + Send>;
 
 /// Everything that outlives a request.
 #[derive(Debug)]
 pub struct Engine {
     active: ArcSwap<ActivePolicy>,
-    /// Told whenever another active is in force.
+    /// Notified when another policy becomes active.
     changed: watch_channel::Sender<()>,
-    /// Who has to agree to a policy before it is in force, if anybody has.
+    /// Validates policies before they become active.
     listener: OnceLock<Arc<dyn PolicyListener>>,
     /// Metrics of front ends.
     collectors: Mutex<Vec<Arc<dyn Collector>>>,
     clock: MonotonicClock,
     source: PolicyOrigin,
-    /// The store that the policy named at the start.
+    /// The store of the first policy.
     spec: StoreSpec,
     /// Held during a change of the policy. No decision takes it.
     change: Mutex<reload::PolicyState>,
@@ -156,26 +156,26 @@ pub struct Engine {
     metrics: Metrics,
     last_walk: Mutex<collect::LastWalk>,
     refusals: observe::Refusals,
-    /// How much of all limits is left. Locked after `change`, never before it.
+    /// The scale of all limits. Locked after `change`, never before it.
     pressure: Mutex<pressure::PressureState>,
     state_file: Option<state_file::StateFile>,
-    /// What keys that must not be shown are hashed with.
+    /// The secret of the hash that replaces keys under `privacy: hashed`.
     secret: [u8; 32],
 }
 
 impl Engine {
-    /// The policy in force.
+    /// The active policy.
     pub fn active(&self) -> Guard<Arc<ActivePolicy>> {
         self.active.load()
     }
 
-    /// The policy in force, for whoever waits for something while using it.
+    /// The active policy, for use across an `await`. [`Engine::active`] is cheaper and not `Send`.
     pub fn active_owned(&self) -> Arc<ActivePolicy> {
         self.active.load_full()
     }
 
-    /// Switches limiting off or on again, now and over restarts if there is a state file. Whoever is on
-    /// the deny list stays out. Returns whether it was off before.
+    /// Switches limiting off or on. The state is kept over restarts if there is a state file. Deny lists still
+    /// apply. Returns whether limiting was off before.
     pub fn switch(&self, off: bool) -> bool {
         let was = {
             let _in_order = self.state();
@@ -190,18 +190,17 @@ impl Engine {
         was
     }
 
-    /// Is limiting switched off?
+    /// Returns `true` if limiting is switched off.
     pub fn is_switched_off(&self) -> bool {
         self.active().gate.is_switched_off()
     }
 
-    /// Hears whenever another active is in force.
+    /// A receiver that is notified when another policy becomes active.
     pub fn changes(&self) -> watch_channel::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Has somebody be asked before a policy is put in force, from the next one on. The first that asks is
-    /// the one.
+    /// Registers the listener that validates policies, from the next one on. Later registrations are ignored.
     pub(crate) fn set_listener(&self, listener: Arc<dyn PolicyListener>) {
         let _ = self.listener.set(listener);
     }

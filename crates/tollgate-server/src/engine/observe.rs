@@ -16,7 +16,7 @@ use tollgate::{Limit, Origin, Rate, UnkeyedLimiter, Verdict};
 use tollgate_policy::{Observed, PolicyDecision, Privacy, Reason, Role};
 
 use super::top::{MAX_KEY_BYTES, Top, TopKey, printable};
-use super::{Engine, ActivePolicy, Protocol, locked};
+use super::{ActivePolicy, Engine, Protocol, locked};
 use crate::metrics::{LimitOutcome, Rls, WithoutLimit};
 use crate::names;
 
@@ -63,7 +63,12 @@ impl Refusals {
 
 impl Engine {
     /// Counts a decision and, if it is a refusal, samples its key.
-    pub(super) fn observe(&self, policy: &ActivePolicy, protocol: Protocol, observed: &Observed<'_>) {
+    pub(super) fn observe(
+        &self,
+        policy: &ActivePolicy,
+        protocol: Protocol,
+        observed: &Observed<'_>,
+    ) {
         let answer = observed.answer;
         self.metrics.duration.record(observed.took.into());
         self.count(policy, protocol, answer);

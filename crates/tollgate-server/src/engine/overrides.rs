@@ -24,9 +24,9 @@ use super::reload::{NextPolicy, PolicyState, rules};
 use super::state::SavedOverride;
 use super::{Engine, locked, seconds};
 
-/// Most overrides besides those of the policy.
+/// Maximum number of overrides made at run time.
 pub const OVERRIDES_MAX: usize = 10_000;
-/// Largest override as JSON.
+/// Maximum size of an override as JSON.
 const BODY_MAX: usize = 4096;
 
 /// A stored override.
@@ -55,7 +55,7 @@ pub struct OverrideListed {
     /// When it was made, in seconds since 1970.
     pub made_at: u64,
     /// It has effect.
-    pub in_force: bool,
+    pub active: bool,
     /// Why it has no effect.
     pub problem: Option<String>,
 }
@@ -77,22 +77,22 @@ pub struct OverrideChanged {
 pub enum OverrideError {
     /// There is no such limit.
     NoSuchLimit {
-        /// What was asked for.
+        /// The name in the request.
         name: String,
-        /// What it may have meant.
+        /// A similar name of the policy.
         near: Option<String>,
     },
     /// It is invalid.
     Invalid(Problems),
-    /// It is longer than one can be.
+    /// It exceeds the maximum size.
     TooLong,
     /// `expires` lies in the past.
     Over,
-    /// There are as many as allowed.
+    /// The maximum number is reached.
     Full,
-    /// There is none for this key.
-    NotThere,
-    /// It cannot be put in force.
+    /// The key has no override.
+    NotFound,
+    /// The policy with it cannot become active.
     Refused(PolicyError),
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for OverrideError {
                 write!(f, "there is no limit `{}`", name.escape_debug())?;
                 match near {
                     Some(near) => write!(f, "; did you mean `{near}`?"),
-                    None => write!(f, "; see `GET /policy` for those that there are"),
+                    None => write!(f, "; `GET /policy` lists the limits"),
                 }
             }
             Self::Invalid(problems) => problems.fmt(f),
@@ -111,9 +111,9 @@ impl fmt::Display for OverrideError {
             Self::Over => f.write_str("`expires` lies in the past"),
             Self::Full => write!(
                 f,
-                "there are {OVERRIDES_MAX} overrides already; remove some, or write them into the policy as tiers"
+                "the maximum of {OVERRIDES_MAX} overrides is reached; remove some, or write them into the policy as tiers"
             ),
-            Self::NotThere => f.write_str("there is no override for this key, made while running"),
+            Self::NotFound => f.write_str("this key has no override made at run time"),
             Self::Refused(cause) => cause.fmt(f),
         }
     }
@@ -150,8 +150,7 @@ impl StoredOverride {
     }
 }
 
-/// Reads every override anew for the rules of this policy; those that fit are returned, those that have
-/// expired are dropped.
+/// Parses every override again for the rules of this policy. Returns those that fit and drops those that have expired.
 pub(super) fn resolve(
     policy: &Policy,
     stored: &mut Vec<StoredOverride>,
@@ -179,12 +178,12 @@ pub(super) fn resolve(
     live
 }
 
-/// How many are not in force.
+/// Number of overrides without effect.
 pub(super) fn unfit(stored: &[StoredOverride]) -> usize {
     stored.iter().filter(|over| over.problem.is_some()).count()
 }
 
-/// What an override asks for, as the reader of policies takes it.
+/// An override in the form of the policy file.
 fn body_of(key: &[String], change: &Map<String, Value>) -> String {
     let mut body = change.clone();
     let key = match key {
@@ -196,12 +195,12 @@ fn body_of(key: &[String], change: &Map<String, Value>) -> String {
 }
 
 impl Engine {
-    /// Gives a key something else than its limit does, in place of an override it may have. `change` is
-    /// as in the policy: `{"allow": "100/s"}`, `{"unlimited": true}`, `{"blocked": true}`, with `expires`
-    /// if it should end. In force when this returns.
+    /// Sets the override of a key, in place of an earlier one. `change` has the form of the policy:
+    /// `{"allow": "100/s"}`, `{"unlimited": true}`, `{"blocked": true}`, with an optional `expires`. It applies when
+    /// this returns.
     ///
     /// # Errors
-    /// No such limit, or what is wrong with the override; nothing has changed then.
+    /// The limit is unknown or the override is invalid. Nothing has changed.
     pub fn set_override(
         &self,
         limit: &str,
@@ -243,10 +242,10 @@ impl Engine {
         })
     }
 
-    /// Takes an override back. What the key has used meanwhile counts.
+    /// Removes an override. The usage of the key is kept.
     ///
     /// # Errors
-    /// There is none.
+    /// The key has no override.
     pub fn remove_override(
         &self,
         limit: &str,
@@ -257,14 +256,14 @@ impl Engine {
             let active = self.active();
             let policy = active.gate.policy();
             let mut overrides = state.overrides.clone();
-            // As it is counted, if the limit is there to say how.
+            // In the normalised form if the limit exists, as sent otherwise.
             let counted = rule_of(policy, limit)
                 .ok()
                 .and_then(|rule| as_counted(rule, key));
             let at = counted
                 .and_then(|read| place_of(&overrides, limit, &read.key))
                 .or_else(|| place_of(&overrides, limit, key));
-            let removed = overrides.remove(at.ok_or(OverrideError::NotThere)?);
+            let removed = overrides.remove(at.ok_or(OverrideError::NotFound)?);
             self.put_overrides(&mut state, policy, overrides)?;
             let old = removed.change();
             (removed.key, Some(old))
@@ -277,7 +276,7 @@ impl Engine {
         })
     }
 
-    /// The overrides that were made while running and have not expired.
+    /// The overrides made at run time that have not expired.
     pub fn overrides(&self) -> Vec<OverrideListed> {
         let now = self.now();
         let state = self.state();
@@ -291,7 +290,7 @@ impl Engine {
                 key: over.key.clone(),
                 change: over.change(),
                 made_at: seconds(over.made),
-                in_force: over.problem.is_none(),
+                active: over.problem.is_none(),
                 problem: over.problem.clone(),
             });
         listed.collect()

@@ -1,20 +1,19 @@
-//! How much of all limits is left, looked after twice a second.
+//! Load shedding: scales all limits twice a second.
 //!
 //! # Theory
 //!
-//! A loop reads what can be observed (this machine's processors; how backends fare, if somebody who talks to
-//! them says so), lets the controller of the core make a scale of it ([`tollgate_policy::pressure`]), and tells
-//! the policy in force. An operator's word goes the same way and counts at once.
+//! A loop samples the signals: CPU use of this machine, and latency and errors of backends. The controller
+//! ([`tollgate_policy::pressure`]) turns them into a scale, which the loop applies to the active policy. A scale set
+//! by an operator takes the same path and applies at once.
 //!
 //! # Invariant
 //!
-//! Whatever active comes into force, within a step it is under the scale that is told. Nothing here is on the
-//! way of a request.
+//! Every active policy is under the current scale within one step. Nothing here is on the request path.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Other nodes of a fleet: each sees to itself, and what a shared store decides is not scaled. It is not
-//! kept over a restart either: a new process finds out for itself, and an operator says it again.
+//! Each node of a fleet scales itself, and decisions of a shared store are not scaled. The scale does not survive a
+//! restart: a new process samples again, and an operator sets it again.
 
 mod signals;
 
@@ -29,11 +28,11 @@ use tollgate::{Moment, Scale, Span};
 use tollgate_policy::PressureRule;
 use tollgate_policy::pressure::{PressureController, PressureLevel, PressureSignals};
 
-use super::{Engine, ActivePolicy, locked, seconds};
+use super::{ActivePolicy, Engine, locked, seconds};
 use crate::metrics::{Exposition, Kind, ratio};
 
+pub use signals::{BackendTotals, Backends};
 use signals::{BackendWindow, Processors};
-pub use signals::{Backends, BackendTotals};
 
 /// Interval of control steps.
 const STEP_EVERY: Duration = Duration::from_millis(500);
@@ -44,9 +43,9 @@ pub(super) struct PressureState {
     controller: PressureController,
     processors: Processors,
     backends: Option<(Arc<dyn Backends>, BackendWindow)>,
-    /// What was observed last.
+    /// The last sample.
     signals: PressureSignals,
-    /// What was told last: which active, and how much.
+    /// The last version and scale that were applied.
     applied: (u64, Scale),
 }
 
@@ -116,7 +115,7 @@ impl PressureState {
         }
     }
 
-    /// Looks at what can be observed, and goes one step by it.
+    /// Samples the signals and takes one control step.
     fn step(&mut self, now: Moment) {
         let backends = self.backends.as_mut();
         let said = backends.map(|(who, seen)| seen.next(who.observed(), now));
@@ -129,10 +128,10 @@ impl PressureState {
         if !(said.is_old && self.is_trouble_of_backends()) {
             self.controller.step(&self.signals, now);
         }
-        // Else the same answers have shrunk limits already. Nothing says that it is better, either.
+        // Otherwise the same answers have lowered the scale already, and nothing shows that backends recovered.
     }
 
-    /// Is it backends alone that are over a bound?
+    /// Returns `true` if only signals of backends are over a bound.
     fn is_trouble_of_backends(&self) -> bool {
         let of_this_machine = PressureSignals {
             cpu: self.signals.cpu,
@@ -142,7 +141,7 @@ impl PressureState {
             && self.controller.trouble(&of_this_machine) != PressureLevel::Over
     }
 
-    /// Goes by the rule of this active, and tells it how much is left if it does not know.
+    /// Takes the rule of this policy and applies the scale to it if it changed.
     fn activate(&mut self, active: &ActivePolicy) {
         let (version, before) = self.applied;
         if version != active.version {
@@ -164,8 +163,7 @@ impl PressureState {
     }
 }
 
-/// Tells an active how much is left. The one place where this is done: whatever else of an active gives way
-/// under pressure is to be told here.
+/// Applies a scale to limits and queues. Other parts of a policy that react to load are scaled here too.
 fn apply(active: &ActivePolicy, scale: Scale) {
     active.gate.set_pressure(scale);
     let left = active.gate.pressure_rule().scale_of(None, scale);
@@ -183,7 +181,7 @@ const fn word(trouble: PressureLevel) -> &'static str {
 }
 
 impl Engine {
-    /// From now on these say how backends fare. Those from before are not asked any more.
+    /// Replaces the source of backend statistics.
     pub fn watch_backends(&self, backends: Arc<dyn Backends>) {
         let seen = BackendWindow::new(backends.observed(), self.now());
         locked(&self.pressure).backends = Some((backends, seen));
@@ -196,8 +194,7 @@ impl Engine {
         backends.map_or_else(Vec::new, |(backends, _)| backends.unavailable())
     }
 
-    /// Looks at what can be observed and puts in force what it comes to. Waits for a reload that is under
-    /// way: not for a thread that serves requests.
+    /// Runs one control step. Waits for a running reload, so it must not run on a thread that serves requests.
     pub fn step_pressure(&self) {
         let _in_order = self.state();
         let mut under = locked(&self.pressure);
@@ -205,8 +202,7 @@ impl Engine {
         under.activate(&self.active());
     }
 
-    /// Leaves `scale` of all limits for as long as `lasts`, whatever is observed. Returns what was left
-    /// before.
+    /// Holds the scale for the duration `lasts`, whatever the signals are. Returns the previous scale.
     pub fn hold_pressure(&self, scale: Scale, lasts: Span) -> (Share, PressureReport) {
         let before = {
             let _in_order = self.state();
@@ -219,13 +215,13 @@ impl Engine {
         (before.into(), self.pressure())
     }
 
-    /// What is observed counts again, from where it is. Returns whether an operator's word counted.
+    /// Ends a hold: signals control the scale again, from its current value. Returns whether there was a hold.
     pub fn release_pressure(&self) -> (bool, PressureReport) {
         let was = locked(&self.pressure).controller.release(self.now());
         (was, self.pressure())
     }
 
-    /// How much of all limits is left, and why.
+    /// The scale and its cause.
     pub fn pressure(&self) -> PressureReport {
         let under = locked(&self.pressure);
         let active = self.active();

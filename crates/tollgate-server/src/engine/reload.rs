@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A reload reads and hashes the file, and stops if that is the active policy. Otherwise it parses and validates it, builds its
-//! gate besides the active one (unchanged limits keep their counts), and swaps. Each step can fail, and none before the
+//! gate beside the active one (unchanged limits keep their counts), and swaps. Each step can fail, and none before the
 //! last changes anything.
 //!
 //! The file is checked every few seconds. An error is logged once, and again when the content changes.
@@ -24,7 +24,7 @@ use tollgate_tower::admission::QueueSet;
 use super::health::HealthFault;
 use super::overrides::{StoredOverride, resolve, unfit};
 use super::start::{PolicyOrigin, ReadPolicy, log_problems, log_restarted};
-use super::{Engine, ActivePolicy, Commit, Gate, locked, seconds};
+use super::{ActivePolicy, Commit, Engine, Gate, locked, seconds};
 
 /// The cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,18 +84,18 @@ pub enum ReloadError {
     Invalid(Problems),
     /// The files of Envoy's rate limit service are no policy.
     Envoy(ReadError),
-    /// It is a policy that cannot be put in force.
+    /// The policy is valid, but cannot become active.
     Refused(PolicyError),
-    /// It has a queue that cannot be.
+    /// A queue of it is invalid.
     Queue(QueueError),
-    /// The gateway cannot pass requests on by it.
+    /// The gateway cannot use it.
     Gateway(String),
     /// It names another store than the one in use.
     OtherStore,
 }
 
 impl ReloadError {
-    /// A stable name for it.
+    /// A stable name of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "policy-missing",
@@ -110,10 +110,10 @@ impl ReloadError {
         }
     }
 
-    /// In one line that quotes nothing of the policy, for those who may not read it.
+    /// One line without any text of the policy, for health reports, which need no token.
     pub(super) fn summary(&self) -> String {
         match self {
-            Self::Missing { .. } => "the policy file is not there".into(),
+            Self::Missing { .. } => "the policy file does not exist".into(),
             Self::Unreadable { cause, .. } => {
                 format!("the policy file cannot be read: {}", cause.kind())
             }
@@ -125,10 +125,10 @@ impl ReloadError {
                 let first = first.unwrap_or_default();
                 format!("the policy file has {} ({first})", problems.summary())
             }
-            Self::Envoy(_) => "the files of the rate limit service are no policy".into(),
-            Self::Refused(_) | Self::Queue(_) => "the policy cannot be put in force".into(),
-            Self::Gateway(_) => "the gateway cannot pass requests on by the policy".into(),
-            Self::OtherStore => "the policy names another store; that needs a restart".into(),
+            Self::Envoy(_) => "the files of Envoy's rate limit service are invalid".into(),
+            Self::Refused(_) | Self::Queue(_) => "the policy cannot become active".into(),
+            Self::Gateway(_) => "the gateway cannot use the policy".into(),
+            Self::OtherStore => "the policy has another store, which needs a restart".into(),
         }
     }
 }
@@ -138,27 +138,27 @@ impl fmt::Display for ReloadError {
         match self {
             Self::Missing { path } => write!(
                 f,
-                "the policy file `{}` is not there\nhint: put it back; the last good policy stays in force",
+                "the policy file `{}` does not exist\nhint: restore it; the last valid policy stays active",
                 path.display()
             ),
             Self::Unreadable { path, cause } => write!(
                 f,
-                "the policy file `{}` cannot be read: {cause}\nhint: see that this program may read it",
+                "the policy file `{}` cannot be read: {cause}\nhint: grant this process read permission",
                 path.display()
             ),
             Self::Invalid(problems) => problems.fmt(f),
             Self::Envoy(error) => error.fmt(f),
             Self::Refused(cause) => write!(
                 f,
-                "the policy cannot be put in force: {cause}\nhint: make the numbers of that limit smaller, or `max_keys` if there is no memory for it"
+                "the policy cannot become active: {cause}\nhint: lower the numbers of that limit, or `max_keys` if memory is short"
             ),
             Self::Queue(cause) => write!(
                 f,
                 "{cause}\nhint: see `queues` in the policy"
             ),
-            Self::Gateway(why) => write!(f, "the gateway cannot pass requests on by the policy: {why}"),
+            Self::Gateway(why) => write!(f, "the gateway cannot use the policy: {why}"),
             Self::OtherStore => f.write_str(
-                "the policy has another `store` than the one in use: another address, or another setting of it\nhint: put `store` back as it was, or restart: what was counted does not move from one store to another",
+                "the policy has another `store` than the one in use: another address, or another setting of it\nhint: restore `store`, or restart; usage does not move from one store to another",
             ),
         }
     }
@@ -183,7 +183,7 @@ pub(super) struct NextPolicy {
     pub(super) gateway: Arc<GatewaySpec>,
 }
 
-/// Reads a file as far as a policy may go, and a byte more so that what is larger is refused.
+/// Reads at most the maximum size of a policy and one byte, so that a larger file is refused.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReloadError> {
     let failed = |cause: io::Error| match cause.kind() {
         io::ErrorKind::NotFound => ReloadError::Missing { path: path.into() },
@@ -192,7 +192,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReloadError> {
             cause,
         },
     };
-    // Asked before it is opened: opening a pipe waits for somebody to write to it.
+    // Checked before the file is opened: opening a pipe blocks until another process writes to it.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(failed(io::Error::other("it is not a regular file")));
     }
@@ -205,11 +205,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReloadError> {
 }
 
 impl Engine {
-    /// Looks whether there is another policy, and puts it in force. If that fails the one in force stays.
-    /// Decisions go on meanwhile. Reads files: not for a thread that serves requests.
+    /// Reads the policy and activates it if it changed. After an error the active policy stays. Decisions continue
+    /// meanwhile. Reads files, so it must not run on a thread that serves requests.
     ///
     /// # Errors
-    /// What is wrong with what is there.
+    /// The policy cannot be read or is invalid.
     pub fn reload(&self, cause: ReloadCause) -> Result<Reloaded, ReloadError> {
         if let PolicyOrigin::Text { .. } = &self.source {
             let version = self.active().version;
@@ -228,7 +228,7 @@ impl Engine {
             self.clear_error(&mut state);
             let version = self.active().version;
             if cause != ReloadCause::Watch {
-                tracing::info!(target: "tollgate_policy", %cause, version, "policy file unchanged");
+                tracing::info!(target: "tollgate_policy", reason = %cause, version, "policy file unchanged");
             }
             return Ok(Reloaded::Unchanged { version });
         }
@@ -248,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// Builds the gate; the overrides in `state` are read anew for the new rules.
+    /// Builds the gate. The overrides in `state` are parsed again for the new rules.
     fn prepare(
         &self,
         loaded: Loaded,
@@ -272,7 +272,7 @@ impl Engine {
         let listener = self.listener.get();
         let commit = listener.map(|listener| listener.prepare(&policy, &gateway));
         let commit = commit.transpose().map_err(ReloadError::Gateway)?;
-        // Last: limits that stay go by their new numbers from here on.
+        // Last, because limits that stay use their new numbers from here on.
         let gate = active.gate.reload(policy, live);
         let gate = gate.map_err(ReloadError::Refused)?;
         state.overrides = overrides;
@@ -332,7 +332,7 @@ impl Engine {
         Reloaded::Changed { version, warnings }
     }
 
-    /// Puts a gate in force.
+    /// Activates a gate.
     pub(super) fn swap(&self, version: u64, next: NextPolicy) {
         let NextPolicy {
             gate,
@@ -370,23 +370,23 @@ impl Engine {
                 since,
             });
         }
-        // The watch sees the same file again and again; whoever asks wants an answer each time.
+        // The file watcher finds the same file every two seconds. Other causes expect a log line each time.
         if state.logged.replace(seen) != Some(seen) || cause != ReloadCause::Watch {
             tracing::error!(
-                target: "tollgate_policy", %cause, code = error.code(), content = %seen.to_hex(),
+                target: "tollgate_policy", reason = %cause, code = error.code(), content = %seen.to_hex(),
                 "policy not reloaded, the last valid one stays active: {error}"
             );
         }
         error
     }
 
-    /// What is there is what is in force; it may not have been a moment ago.
+    /// The file is the active policy. An earlier error no longer applies.
     fn clear_error(&self, state: &mut PolicyState) {
         state.logged = None;
         if locked(&self.policy_health).last_error.take().is_some() {
             tracing::info!(
                 target: "tollgate_policy",
-                "policy file is again the active policy"
+                "policy file is the active policy again"
             );
         }
     }

@@ -20,7 +20,7 @@ use super::overrides::{StoredOverride, resolve, unfit};
 use super::reload::{self, PolicyState, ReloadError};
 use super::state::{Flaw, State, StateError};
 use super::state_file::{self, StateFile};
-use super::{Engine, ActivePolicy, Gate, pressure, seconds};
+use super::{ActivePolicy, Engine, Gate, pressure, seconds};
 use crate::metrics::Metrics;
 
 /// Where the policy comes from.
@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 pub enum PolicyOrigin {
     /// A text that does not change.
     Text {
-        /// What it is called.
+        /// Its name in reports.
         name: String,
         /// The policy.
         text: String,
@@ -39,20 +39,20 @@ pub enum PolicyOrigin {
     Envoy {
         /// The folder that they are in.
         folder: PathBuf,
-        /// The address of the store that a fleet shares, as a policy has it in `store`.
+        /// The address of the shared store, as in `store` of a policy.
         store: Option<String>,
     },
 }
 
-/// What was read as a policy.
+/// The text of a policy.
 pub(super) struct ReadPolicy {
     pub(super) text: Vec<u8>,
-    /// What of another limiter's files is not in it, or worth knowing.
+    /// Notes of the import of another limiter's files.
     pub(super) notes: Vec<Problems>,
 }
 
 impl PolicyOrigin {
-    /// The policy that comes with Tollgate.
+    /// The built-in example policy.
     pub fn built_in() -> PolicyOrigin {
         PolicyOrigin::Text {
             name: "built-in example".into(),
@@ -69,7 +69,7 @@ impl PolicyOrigin {
         }
     }
 
-    /// Reads it.
+    /// Reads the policy.
     pub(super) fn read(&self) -> Result<ReadPolicy, ReloadError> {
         let plain = |text| ReadPolicy {
             text,
@@ -94,7 +94,7 @@ impl PolicyOrigin {
     }
 }
 
-/// Logs what is to be said about a policy: as a warning only if there is something to warn of.
+/// Logs the problems of a policy, at the level of the worst.
 pub(super) fn log_problems(problems: &Problems) {
     if problems.count(Severity::Warning) > 0 {
         tracing::warn!(target: "tollgate_policy", "{problems}");
@@ -103,7 +103,7 @@ pub(super) fn log_problems(problems: &Problems) {
     }
 }
 
-/// Logs which limits start with nothing counted, and why.
+/// Logs the limits that start without usage, and why.
 pub(super) fn log_restarted(gate: &Gate) {
     let names: Vec<&str> = gate.restarted().collect();
     if !names.is_empty() {
@@ -119,7 +119,7 @@ pub(super) fn log_restarted(gate: &Gate) {
 pub struct StateSettings {
     /// The file.
     pub path: PathBuf,
-    /// How often it is written: a crash loses at most this much.
+    /// Interval of writes. A crash loses at most this much.
     pub every: Duration,
 }
 
@@ -138,17 +138,18 @@ impl StateSettings {
 pub struct EngineSettings {
     /// Where the policy comes from.
     pub source: PolicyOrigin,
-    /// Where state is kept; nowhere, and a restart begins with nothing counted.
+    /// Where state is kept. Without it, a restart begins without usage.
     pub state: Option<StateSettings>,
-    /// How a store that a fleet shares is opened, if a policy may name one.
+    /// Opens the shared store, if a policy may name one.
     pub open_store: Option<OpenStore>,
 }
 
-/// Opens a store that a fleet shares; given by whoever knows how. It does not wait for the store.
+/// Opens a shared store, without waiting for a connection. The binary provides it, so that this crate does not depend on a
+/// Redis client.
 #[derive(Clone)]
 pub struct OpenStore(pub Arc<Opens>);
 
-/// What opens a store: says what can never work, not who does not answer.
+/// The function that opens a store. It fails for invalid settings, not for a store that does not respond.
 pub type Opens = dyn Fn(&SharedSpec) -> Result<Arc<dyn SharedStore>, String> + Send + Sync;
 
 impl fmt::Debug for OpenStore {
@@ -176,7 +177,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Policy(ReloadError::Missing { path }) => write!(
                 f,
-                "the policy file `{}` is not there\nhint: name a file that is, or none to try the built-in example",
+                "the policy file `{}` does not exist\nhint: name an existing file, or none to use the built-in example",
                 path.display()
             ),
             Self::Policy(error) => error.fmt(f),
@@ -184,7 +185,7 @@ impl fmt::Display for StartError {
             Self::Store(error) => f.write_str(error),
             Self::NoRandom(error) => write!(
                 f,
-                "the operating system gives no random numbers: {error}\nhint: see that the sandbox allows `getrandom`"
+                "the operating system gives no random numbers: {error}\nhint: allow `getrandom` in the sandbox"
             ),
         }
     }
@@ -205,11 +206,11 @@ impl From<StateError> for StartError {
 }
 
 impl Engine {
-    /// Reads the policy and the state, and puts both in force. Reads files: not for a thread that serves
+    /// Reads the policy and the state, and activates both. Reads files, so it must not run on a thread that serves
     /// requests.
     ///
     /// # Errors
-    /// Anything that is wrong with either; nothing is guessed or forgiven.
+    /// The policy or the state is invalid or cannot be read.
     pub fn start(settings: EngineSettings) -> Result<Arc<Engine>, StartError> {
         let EngineSettings {
             source,
@@ -323,7 +324,7 @@ impl Engine {
     }
 }
 
-/// The store that a policy names, if it names one.
+/// Opens the store of a policy, if it has one.
 fn opened(
     spec: &StoreSpec,
     open: Option<&OpenStore>,
@@ -334,7 +335,7 @@ fn opened(
     match open {
         Some(OpenStore(open)) => open(spec).map(Some).map_err(StartError::Store),
         None => Err(StartError::Store(
-            "the policy names a store that a fleet shares, and this program knows none\nhint: write `store: memory`"
+            "the policy names a shared store, which this program does not support\nhint: write `store: memory`"
                 .into(),
         )),
     }
@@ -364,12 +365,15 @@ fn random() -> Result<[u8; 32], StartError> {
     Ok(secret)
 }
 
-/// An engine for tests, with this policy and nothing kept.
+/// An engine for tests with this policy and without a state file.
 ///
 /// # Panics
-/// If the policy is wrong.
+/// If the policy is invalid.
 #[doc(hidden)]
-#[expect(clippy::panic, reason = "for tests: a wrong policy is a wrong test")]
+#[expect(
+    clippy::panic,
+    reason = "for tests: an invalid policy is an error of the test"
+)]
 pub fn for_tests(policy: &str) -> Arc<Engine> {
     let settings = EngineSettings {
         source: PolicyOrigin::Text {

@@ -1,9 +1,9 @@
-//! What survives a restart, as bytes.
+//! The format of the state file.
 //!
 //! ```text
 //! "TOLLGATE"  version: u32  written: u64 (ns since 1970)
-//! kind: u32  length: u64  bytes        what operators changed, as JSON
-//! kind: u32  length: u64  bytes        what was counted, as the gate saved it
+//! kind: u32  length: u64  bytes        changes by operators, as JSON
+//! kind: u32  length: u64  bytes        usage, in the format of the gate
 //! BLAKE3 of everything before: 32 bytes
 //! ```
 //!
@@ -11,10 +11,10 @@
 //!
 //! # Invariant
 //!
-//! Bytes are believed whole or not at all. Everything that is not exactly what was written is refused
-//! with what is wrong and how to hint it: starting with half a state would forgive everybody silently.
+//! A file is used completely or not at all. A file that differs in any byte from what was written is refused with
+//! an error and a hint. A start with a part of the state would silently forget usage.
 //!
-//! It does not know files.
+//! This module does no I/O.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const MAGIC: &[u8; 8] = b"TOLLGATE";
 const VERSION: u32 = 2;
 const HEAD: usize = MAGIC.len() + 4 + 8;
 const CHECKSUM: usize = blake3::OUT_LEN;
-/// What is larger is not one of ours: it is read whole.
+/// Maximum size. The file is read into memory, and no valid file is larger.
 pub(super) const FILE_MAX: u64 = 4 << 30;
 
 /// The kinds of sections.
@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) counted: Vec<u8>,
 }
 
-/// What operators changed while running, and the secret for keys that must not be shown.
+/// Changes that operators made at run time, and the secret for hashed keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Changed {
@@ -51,19 +51,20 @@ pub(super) struct Changed {
     pub(super) overrides: Vec<SavedOverride>,
 }
 
-/// An override as it was asked for: what it comes to is for the policy in force to say.
+/// An override as it was sent. Its meaning depends on the active policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SavedOverride {
     pub(super) limit: String,
     pub(super) key: Vec<String>,
     pub(super) body: String,
-    /// When it ends and when it was made, in nanoseconds since 1970.
+    /// When it ends, in nanoseconds since 1970.
     pub(super) expires: Option<u64>,
+    /// When it was made, in nanoseconds since 1970.
     pub(super) made: u64,
 }
 
-/// What is wrong with bytes.
+/// Why bytes are no state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     Foreign,
@@ -85,7 +86,7 @@ pub struct StateError {
 
 impl StateError {
     pub(super) fn flawed(path: &Path, flaw: &Flaw) -> StateError {
-        const AWAY: &str = "move it away to start with nothing counted, or name another file";
+        const AWAY: &str = "move it away to start without usage, or name another file";
         let (what, hint) = match flaw {
             Flaw::Foreign => (
                 "it is not a state file of Tollgate".into(),
@@ -93,7 +94,7 @@ impl StateError {
             ),
             Flaw::Version(version) => (
                 format!("its format is version {version}, and this build reads version {VERSION}"),
-                "run the build that wrote it, or move the file away to start with nothing counted",
+                "run the build that wrote it, or move the file away to start without usage",
             ),
             Flaw::Truncated => ("it ends too early".into(), AWAY),
             Flaw::Damaged => (
@@ -116,16 +117,16 @@ impl StateError {
     pub(super) fn taken(path: &Path) -> StateError {
         StateError {
             path: path.into(),
-            what: "another server keeps it".into(),
-            hint: "stop the other one first, or give each server a file of its own",
+            what: "another server uses it".into(),
+            hint: "stop the other server first, or give each server its own file",
         }
     }
 
     pub(super) fn unwritable(path: &Path, cause: &std::io::Error) -> StateError {
         StateError {
             path: path.into(),
-            what: format!("nothing can be written beside it: {cause}"),
-            hint: "see that its directory is there and that this program may write to it",
+            what: format!("its directory is not writable: {cause}"),
+            hint: "create the directory and grant this process write permission",
         }
     }
 
@@ -133,7 +134,7 @@ impl StateError {
         StateError {
             path: path.into(),
             what: format!("it cannot be read: {cause}"),
-            hint: "see that this program may read it, or name another file",
+            hint: "grant this process read permission, or name another file",
         }
     }
 }
@@ -190,9 +191,8 @@ impl State {
         if !rest.is_empty() || right != checksum {
             return Err(Flaw::Damaged);
         }
-        let changed = serde_json::from_slice(changed?).map_err(|e| {
-            Flaw::Contents(format!("what it says about overrides is malformed: {e}"))
-        })?;
+        let changed = serde_json::from_slice(changed?)
+            .map_err(|e| Flaw::Contents(format!("its section of overrides is malformed: {e}")))?;
         Ok(State {
             written,
             changed,
@@ -207,7 +207,7 @@ fn taken<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Flaw> {
     Ok(*taken)
 }
 
-/// The next section. That it is of the wrong kind is told only once the checksum is known to be right.
+/// The next section. The inner error, a section of another kind, is reported only after the checksum was verified.
 fn section<'a>(rest: &mut &'a [u8], kind: u32) -> Result<Result<&'a [u8], Flaw>, Flaw> {
     let found = u32::from_le_bytes(taken(rest)?);
     let length = u64::from_le_bytes(taken(rest)?);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_state_survives_a_round_trip() {
         let bytes = state().to_bytes().unwrap();
         assert_eq!(State::from_bytes(&bytes).unwrap(), state());
     }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_file_and_one_of_another_build_are_told_apart() {
+    fn a_foreign_file_and_another_version_have_different_errors() {
         assert_eq!(
             State::from_bytes(b"limits:\n  - name: a"),
             Err(Flaw::Foreign)
@@ -291,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_file_what_is_wrong_and_the_mend() {
+    fn a_refusal_names_the_file_the_fault_and_the_remedy() {
         let error = StateError::flawed(Path::new("/var/lib/t.state"), &Flaw::Damaged).to_string();
         assert_eq!(
             error,
             "the state file `/var/lib/t.state` is refused: its checksum is wrong, so it was changed or damaged\n\
-             hint: move it away to start with nothing counted, or name another file"
+             hint: move it away to start without usage, or name another file"
         );
     }
 }

@@ -11,42 +11,42 @@ use tokio::time::MissedTickBehavior;
 use tollgate_policy::LeaseReport;
 use tollgate_policy::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
-use super::{Engine, EngineSource, ActivePolicy, Protocol};
+use super::{ActivePolicy, Engine, EngineSource, Protocol};
 use crate::metrics::{Exposition, Kind};
 
-/// How it goes with the store that a fleet shares.
+/// The health of the shared store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreHealth {
-    /// `up`, `partly` (some servers of a cluster do not answer) or `away`. While it is away, this node decides
-    /// alone, as the limits say.
+    /// `up`, `partly` (some servers of a cluster do not respond) or `away`. While the store is away, this node decides by
+    /// the `on_store_error` of each limit.
     pub status: &'static str,
-    /// Was a request decided without it in the last ten seconds, for whatever reason?
+    /// Whether this node decided a request without the store in the last ten seconds.
     pub decided_alone: bool,
-    /// How many nodes share it, this one included, as far as this one knows.
+    /// Number of known nodes that share it, this one included.
     pub nodes: u32,
     /// Its servers.
     pub servers: Vec<ServerHealth>,
-    /// What is wrong with it and somebody should change.
+    /// Problems that an operator should fix.
     pub warnings: Vec<StoreWarning>,
 }
 
 /// One server of the store.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerHealth {
-    /// Where it is.
+    /// Its address.
     pub address: String,
-    /// Is it asked?
+    /// Whether it is in use.
     pub is_up: bool,
-    /// Why not.
+    /// The last fault, if it is not in use.
     pub last_fault: Option<String>,
 }
 
-/// Something that somebody should change.
+/// A problem that an operator should fix.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreWarning {
-    /// A stable name for it.
+    /// A stable name.
     pub code: &'static str,
-    /// What is wrong and how to hint it.
+    /// The problem and a hint.
     pub message: String,
 }
 
@@ -73,7 +73,7 @@ impl StoreHealth {
         }
     }
 
-    /// Does it not go as it should?
+    /// Returns `true` if decisions depend, or depended lately, on the fallback, or a warning is open.
     pub(super) fn is_degraded(&self) -> bool {
         self.status != "up" || self.decided_alone || !self.warnings.is_empty()
     }
@@ -222,22 +222,22 @@ impl Engine {
     }
 }
 
-/// How many seconds back a decision without the store still shows in health.
+/// Seconds for which a decision without the store shows in health.
 const RECENTLY: u64 = 10;
 
 fn seconds_now(engine: &Engine) -> u64 {
     super::seconds(engine.now())
 }
 
-/// How often this node looks whether others came or went.
-const DIVIDE_EVERY: Duration = Duration::from_secs(1);
+/// Interval of checks for nodes that joined or left.
+const REBALANCE_EVERY: Duration = Duration::from_secs(1);
 
-/// Keeps the share of this node what it should be, until `stop`.
-pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
+/// Adapts the share of this node to the number of nodes, until `stop`.
+pub(crate) async fn rebalance_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     if engine.active().gate.store().is_none() {
         return;
     }
-    let mut tick = tokio::time::interval(DIVIDE_EVERY);
+    let mut tick = tokio::time::interval(REBALANCE_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -246,7 +246,7 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
             _ = tick.tick() => {}
         }
         let engine = Arc::clone(&engine);
-        // If others came, every table is gone through once.
+        // A changed number of nodes visits every table once.
         let _ = tokio::task::spawn_blocking(move || {
             let _in_order = engine.state();
             engine.active_owned().gate.rebalance();
@@ -255,15 +255,15 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
     }
 }
 
-/// Settles with the store what this node decided by itself, until `stop`, and then once more.
-pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
+/// Synchronises leases and local decisions with the store, until `stop`, and then once more.
+pub(crate) async fn sync_leases_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     if engine.active().gate.store().is_some() {
         let source = EngineSource::new(engine, Protocol::Gateway);
         tollgate_tower::sync_leases(source, stop).await;
     }
 }
 
-/// Two servers may have the same trouble, and a series may be written only once.
+/// Counts servers by warning: a series may be written only once.
 fn by_code(warnings: &[(&'static str, String)]) -> BTreeMap<&'static str, u64> {
     let mut places = BTreeMap::new();
     for (code, _) in warnings {
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_servers_with_the_same_trouble_are_one_series() {
+    fn two_servers_with_the_same_warning_are_one_series() {
         let warnings = ["a: full", "b: full"].map(|words| ("out-of-memory", words.to_owned()));
         let series: Vec<_> = by_code(&warnings).into_iter().collect();
         assert_eq!(series, [("out-of-memory", 2)]);

@@ -100,7 +100,7 @@ fn host(uri: &hyper::Uri, headers: &HeaderMap, version: Version) -> Result<(), R
     let mut hosts = headers.get_all(HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     if second.is_some() {
-        return Err((BAD, "`Host` is there more than once; send it once"));
+        return Err((BAD, "`Host` is repeated; send it once"));
     }
     let first = match first.map(|host| host.to_str()) {
         Some(Ok(host)) => Some(host),

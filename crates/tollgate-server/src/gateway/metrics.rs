@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use arc_swap::ArcSwap;
 
 use super::client::ListenerState;
-use super::proxy::{UpstreamStats, RoutingTable};
+use super::proxy::{RoutingTable, UpstreamStats};
 use crate::engine::{self, Backends};
 use crate::metrics::{Collector, Exposition, Kind, seconds};
 

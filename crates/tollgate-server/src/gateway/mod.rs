@@ -50,9 +50,9 @@ use proxy::Proxy;
 use proxy::body::Download;
 
 pub use metrics::Observations;
-pub use proxy::{UpstreamStats, UpstreamError};
+pub use proxy::{UpstreamError, UpstreamStats};
 pub use run::{GATEWAY_PORT, GatewayError, GatewaySettings, GatewayStarted, POLICY, run};
-pub use tls::{TlsError, CertificateFiles};
+pub use tls::{CertificateFiles, TlsError};
 
 /// The layers over the proxy.
 type Stack = LimitService<QueueService<Proxy, EngineSource>, EngineSource>;

@@ -43,7 +43,7 @@ use tollgate_policy::{
 
 use super::problems::write_problem;
 use super::{Call, HttpApi, write_fields};
-use crate::engine::{Decide, ActivePolicy};
+use crate::engine::{ActivePolicy, Decide};
 use crate::net::http1::fast_path::Respond;
 use crate::net::http1::response::ResponseBuffer;
 use crate::net::stopped;
@@ -151,7 +151,7 @@ impl HttpApi {
         }))
     }
 
-    /// The answer, when the request may go on. Dropped before, the request has taken nothing.
+    /// The response, after the delay of the decision. Dropping it earlier refunds the charges.
     async fn answer_in_time(
         &self,
         policy: &Arc<ActivePolicy>,
@@ -169,16 +169,16 @@ impl HttpApi {
         tokio::select! {
             () = tokio::time::sleep(delay) => {
                 refund.keep();
-                // It is dated when it is sent.
+                // The date is that of sending.
                 response.clear_second();
                 response
             }
-            // Letting everybody in at once would be the very flood that the queue is there for.
+            // Admitting all waiting requests at once would exceed the rate that the limit paces.
             () = stopped(&mut stop) => unserved(delay.saturating_sub(begun.elapsed()), nginx),
         }
     }
 
-    /// The facts of the request that a proxy tells of.
+    /// Calls `f` with the facts of the request that the proxy describes.
     fn with_facts<R>(
         &self,
         policy: &ActivePolicy,
@@ -189,13 +189,13 @@ impl HttpApi {
         let trust = Trust::for_policy(&self.0.trust, policy);
         let Call { headers, peer, .. } = *call;
         if !trust.chain.trusts(peer)
-            && let Some(told) = PROXY_HEADERS.iter().find(|name| is_there(headers, name))
+            && let Some(name) = PROXY_HEADERS.iter().find(|name| has_field(headers, name))
         {
             return Err(format!(
-                "{peer} is not a trusted proxy, so it may not send `{told}`; add it to `trusted_proxies` of the policy, or call without such headers"
+                "{peer} is not a trusted proxy, so it may not send `{name}`; add it to `trusted_proxies` of the policy, or omit such headers"
             ));
         }
-        let client = if nginx && is_there(headers, "x-real-ip") {
+        let client = if nginx && has_field(headers, "x-real-ip") {
             trust.real_ip.client(peer, headers)
         } else {
             trust.chain.client(peer, headers)
@@ -231,7 +231,7 @@ impl HttpApi {
     }
 }
 
-/// How long the request has to be held.
+/// The delay of a decision.
 fn delay(answer: &PolicyDecision) -> Option<Duration> {
     match answer.verdict {
         Verdict::Wait { delay } => Some(delay.into()),
@@ -239,13 +239,13 @@ fn delay(answer: &PolicyDecision) -> Option<Duration> {
     }
 }
 
-fn is_there(headers: &dyn Headers, name: &str) -> bool {
+fn has_field(headers: &dyn Headers, name: &str) -> bool {
     let mut found = false;
     headers.visit(name, &mut |_| found = true);
     found
 }
 
-/// The only value of a header; who says two things says nothing that can be believed.
+/// The only value of a header. A repeated header is an error: which value counts would be ambiguous.
 fn one<'h>(headers: &'h dyn Headers, name: &str) -> Result<Option<&'h str>, String> {
     let (mut first, mut count) = (None, 0);
     headers.visit(name, &mut |value| {

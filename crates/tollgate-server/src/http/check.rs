@@ -1,4 +1,4 @@
-//! `/v1/check`, `/v1/peek`, `/v1/check/batch` and `/v1/settle`: from a question in JSON to its answer.
+//! `/v1/check`, `/v1/peek`, `/v1/check/batch` and `/v1/settle`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::request::{Batch, CheckRequest, Settle, read};
 use super::reservations::read_name;
 use super::{HttpApi, write_fields, write_json};
 use crate::decision_view::{DecisionView, Reserved};
-use crate::engine::{Decide, EngineSource, ActivePolicy};
+use crate::engine::{ActivePolicy, Decide, EngineSource};
 use crate::net::http1::fast_path::{PendingResponse, Respond};
 use crate::net::http1::response::ResponseBuffer;
 
 impl HttpApi {
-    /// `/v1/check`, or `/v1/peek` if it takes nothing.
+    /// `/v1/check`, or `/v1/peek` with [`Op::Peek`].
     pub(super) fn check(&self, body: &[u8], op: Op, response: &mut ResponseBuffer) -> Respond {
         let ask: CheckRequest<'_> = match read(body) {
             Ok(ask) => ask,
@@ -35,7 +35,7 @@ impl HttpApi {
             write_problem(
                 response,
                 StatusCode::BAD_REQUEST,
-                "`reserve` keeps what was taken, and a peek takes nothing; ask /v1/check, or leave it out",
+                "a peek charges nothing to reserve; use /v1/check, or omit `reserve`",
             );
             return Respond::Ready;
         }
@@ -65,7 +65,7 @@ impl HttpApi {
         }
     }
 
-    /// `/v1/check/batch`: one after the other, under one policy. Dropped before its end, it has taken nothing.
+    /// `/v1/check/batch`: decides in order, under one policy. Dropping it before its end refunds everything.
     pub(super) fn check_batch(&self, body: Bytes) -> PendingResponse {
         let service = self.clone();
         Box::pin(async move {
@@ -144,10 +144,10 @@ impl HttpApi {
         })
     }
 
-    /// Decides what is asked, for the front end of `source`.
+    /// Decides a request for the front end of `source`.
     ///
     /// # Errors
-    /// What is wrong with the question; nothing was taken then.
+    /// The limit or its key is unknown. Nothing was charged.
     pub(crate) fn decide(
         &self,
         source: &EngineSource,
@@ -170,7 +170,8 @@ impl HttpApi {
         Ok(source.decide(policy, &DecisionRequest::new(subject, op)))
     }
 
-    /// Keeps what was taken, if the caller wishes so, or if a permit was taken that only the caller can free.
+    /// Stores a reservation if the caller requested one, or if the charges include a permit, which only the caller can
+    /// release.
     pub(crate) fn reserve(
         &self,
         policy: &ActivePolicy,
@@ -189,8 +190,8 @@ impl HttpApi {
         let is_taken = op == Op::Charge && answer.is_admitted();
         match (is_wanted, is_taken) {
             (true, false) => return Reserved::Nothing,
-            (false, false) => return Reserved::Unasked,
-            (false, true) if !has_permit() => return Reserved::Unasked,
+            (false, false) => return Reserved::NotRequested,
+            (false, true) if !has_permit() => return Reserved::NotRequested,
             (_, true) => {}
         }
         let reservation = gate.reserve(answer);
@@ -198,11 +199,11 @@ impl HttpApi {
             return Reserved::Nothing;
         }
         let kept = self.0.reservations.insert(reservation, answer.issued);
-        kept.map_or(Reserved::Full, Reserved::Kept)
+        kept.map_or(Reserved::Full, Reserved::Stored)
     }
 }
 
-/// What a batch took so far. Dropped with anything in it, it refunds that and forgets the reservations.
+/// The charges of a batch. Dropping them refunds them and removes their reservations.
 struct BatchCharges<'a> {
     service: &'a HttpApi,
     policy: Arc<ActivePolicy>,
@@ -212,7 +213,7 @@ struct BatchCharges<'a> {
 impl Drop for BatchCharges<'_> {
     fn drop(&mut self) {
         for (answer, op, reserved) in self.answers.drain(..) {
-            if let Reserved::Kept(name) = reserved {
+            if let Reserved::Stored(name) = reserved {
                 let _ = self.service.0.reservations.take(name, answer.issued);
             }
             if op == Op::Charge {

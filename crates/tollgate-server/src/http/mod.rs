@@ -50,7 +50,7 @@ mod request;
 mod reservations;
 
 use crate::decision_view::{DecisionView, Reserved};
-use crate::engine::{Decide, Engine, EngineSource, ActivePolicy, Protocol};
+use crate::engine::{ActivePolicy, Decide, Engine, EngineSource, Protocol};
 use crate::limit_view::LimitsView;
 use crate::net::ListenLimits;
 use crate::net::http1::body::{discard_body, read_body};
@@ -422,17 +422,15 @@ fn is_json(headers: &dyn Headers) -> bool {
     is_json
 }
 
-/// Explains the request that this body tells of, in the words of `/v1/check`. May wait for the store that a
-/// fleet shares: not for a thread that serves requests.
+/// Explains the decision about the request in a body, which has the form of `/v1/check`. May block for the shared store, so
+/// it must not run on a thread that serves requests.
 ///
 /// # Errors
-/// What is wrong with the body.
+/// The body is invalid.
 pub(crate) fn explain(engine: &Arc<Engine>, body: &[u8]) -> Result<serde_json::Value, String> {
     let ask: CheckRequest<'_> = request::read(body)?;
     if ask.limit.is_some() {
-        return Err(
-            "a limit by its name explains itself; leave out `limit` and tell the request".into(),
-        );
+        return Err("explain needs the facts of a request; omit `limit`".into());
     }
     let source = EngineSource::new(Arc::clone(engine), Protocol::Http);
     let policy = engine.active_owned();
@@ -463,7 +461,7 @@ pub(crate) fn peek_key(
         cost,
     };
     let answer = peek(&source, &policy, subject);
-    let view = DecisionView::new(&policy, &answer, Reserved::Unasked);
+    let view = DecisionView::new(&policy, &answer, Reserved::NotRequested);
     Ok(serde_json::to_value(view).unwrap_or_default())
 }
 

@@ -1,4 +1,4 @@
-//! Names and values in a question: headers, fields, the entries of a descriptor.
+//! Names and values in a request body: headers, fields, entries of a descriptor.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,13 +8,13 @@ use tollgate_policy::Headers;
 
 use super::request::{FieldSet, Text, bounded};
 
-/// Pairs in one list at the most, and values of one header.
+/// Maximum of pairs in a list, and of values of a header.
 const MOST: usize = 128;
 
 /// Names and values.
 pub(crate) type Pairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
-/// Headers as a caller tells them.
+/// Headers of the request that the body describes.
 pub(super) struct HeaderList<'a>(pub(super) &'a Pairs<'a>);
 
 impl Headers for HeaderList<'_> {
@@ -43,13 +43,11 @@ fn object<'de, M: MapAccess<'de>>(
     while let Some(Text(name)) = map.next_key()? {
         if pairs.iter().any(|(known, _)| *known == name) {
             let shown: String = name.chars().take(64).collect();
-            return Err(Error::custom(format_args!("{shown:?} is there twice")));
+            return Err(Error::custom(format_args!("{shown:?} is repeated")));
         }
         value(&mut map, name, &mut pairs)?;
         if pairs.len() > MOST {
-            return Err(Error::custom(format_args!(
-                "there are more than {MOST} values"
-            )));
+            return Err(Error::custom(format_args!("more than {MOST} values")));
         }
     }
     Ok(pairs)
@@ -179,7 +177,7 @@ read_as!(Entry, "an object with `key` and `value`", {
         match (key, value) {
             (Some(key), Some(value)) => Ok(Entry(key, value)),
             _ => Err(Error::custom(
-                "an entry of a descriptor has a `key` and a `value`",
+                "an entry of a descriptor needs a `key` and a `value`",
             )),
         }
     }

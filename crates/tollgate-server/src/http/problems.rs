@@ -1,4 +1,4 @@
-//! Answers to what cannot be decided (RFC 9457): what is wrong, where, and how to fix it.
+//! Problem details (RFC 9457) of requests that cannot be decided.
 
 use hyper::StatusCode;
 use tollgate_policy::fields::{PROBLEM_TYPE, push_json_text, push_number};
@@ -6,10 +6,10 @@ use tollgate_policy::fields::{PROBLEM_TYPE, push_json_text, push_number};
 use crate::net::http1::body::BodyError;
 use crate::net::http1::response::ResponseBuffer;
 
-/// Why a question has no decision.
+/// Why a request has no decision: status and detail.
 pub(crate) type Problem = (StatusCode, String);
 
-/// Writes an answer with this status, its own words for a title, and a sentence.
+/// Writes a problem with this status and detail.
 #[cold]
 pub(super) fn write_problem(response: &mut ResponseBuffer, status: StatusCode, detail: &str) {
     response.set_status(status.as_u16());
@@ -18,7 +18,7 @@ pub(super) fn write_problem(response: &mut ResponseBuffer, status: StatusCode, d
     response.write_text(|text| push_problem(text, status, detail));
 }
 
-/// An answer of its own.
+/// A response with a problem.
 #[cold]
 pub(crate) fn problem(status: StatusCode, detail: &str) -> ResponseBuffer {
     let mut response = ResponseBuffer::default();
@@ -26,7 +26,7 @@ pub(crate) fn problem(status: StatusCode, detail: &str) -> ResponseBuffer {
     response
 }
 
-/// The body of such an answer.
+/// Appends the body of a problem.
 pub(super) fn push_problem(text: &mut String, status: StatusCode, detail: &str) {
     text.push_str("{\"type\":\"about:blank\",\"title\":");
     push_json_text(text, title(status));
@@ -37,7 +37,7 @@ pub(super) fn push_problem(text: &mut String, status: StatusCode, detail: &str) 
     text.push('}');
 }
 
-/// The words of RFC 9110, of which the library has older ones.
+/// The reason phrases of RFC 9110. The library has older ones.
 fn title(status: StatusCode) -> &'static str {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
@@ -46,21 +46,21 @@ fn title(status: StatusCode) -> &'static str {
     }
 }
 
-/// A body that was not read. The connection ends: where its next request begins is unknown.
+/// A body that was not read. The connection closes, because the start of the next request is unknown.
 #[cold]
 pub(super) fn bad_body(fault: BodyError) -> ResponseBuffer {
     let mut response = match fault {
         BodyError::TooLarge => problem(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is larger than 64 KiB; ask in several requests",
+            "the body is larger than 64 KiB; send several requests",
         ),
         BodyError::TooSlow => problem(
             StatusCode::REQUEST_TIMEOUT,
-            "the body did not arrive in time; send it at once",
+            "the body did not arrive in time; send it without a pause",
         ),
         BodyError::Broken => problem(
             StatusCode::BAD_REQUEST,
-            "the body broke off or its chunks make no sense; send it whole",
+            "the body is incomplete or its chunks are malformed; send it completely",
         ),
     };
     close(&mut response);
@@ -75,17 +75,17 @@ pub(crate) fn close(response: &mut ResponseBuffer) {
 #[cold]
 pub(super) fn no_such_path(response: &mut ResponseBuffer, path: &str) {
     let shown: String = path.chars().take(64).collect();
-    let meant = tollgate_config::suggest::suggest(&shown, super::PATHS);
-    let detail = match meant {
-        Some(meant) => format!("nothing is served at {shown:?}; did you mean `{meant}`?"),
-        None => format!("nothing is served at {shown:?}; see /openapi.json for what is"),
+    let suggestion = tollgate_config::suggest::suggest(&shown, super::PATHS);
+    let detail = match suggestion {
+        Some(path) => format!("nothing is served at {shown:?}; did you mean `{path}`?"),
+        None => format!("nothing is served at {shown:?}; /openapi.json lists the paths"),
     };
     write_problem(response, StatusCode::NOT_FOUND, &detail);
 }
 
 #[cold]
 pub(crate) fn wrong_method(response: &mut ResponseBuffer, allowed: &'static str) {
-    let detail = format!("this path answers to {allowed} only");
+    let detail = format!("this path accepts {allowed} only");
     write_problem(response, StatusCode::METHOD_NOT_ALLOWED, &detail);
     response.push_field("allow", allowed);
 }

@@ -26,14 +26,14 @@ pub(crate) struct CheckRequest<'a> {
     pub(crate) fields: Pairs<'a>,
     pub(crate) domain: Cow<'a, str>,
     pub(crate) descriptor: Pairs<'a>,
-    /// Asked by its name instead of by facts.
+    /// One limit, instead of facts.
     pub(crate) limit: Option<Cow<'a, str>>,
     pub(crate) key: Vec<Cow<'a, str>>,
     pub(crate) cost: Option<u64>,
     pub(crate) reserve: bool,
 }
 
-/// Several questions, asked in order.
+/// Several requests, decided in order.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     pub(super) requests: Vec<CheckRequest<'a>>,
@@ -52,12 +52,12 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> 
     if body.is_empty() {
         return Err("the body is empty; send a JSON object, such as `{}`".into());
     }
-    // Asked once for the whole, not once for each text in it.
+    // Checked once for the body, not for each text in it.
     let text = std::str::from_utf8(body).map_err(|error| {
         let at = error.valid_up_to();
         format!("the body is not UTF-8 from byte {at} on; JSON is always UTF-8")
     })?;
-    serde_json::from_str(text).map_err(|error| format!("the body is not understood: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("the body is invalid: {error}"))
 }
 
 /// The fields of an object, each at most once.
@@ -71,13 +71,13 @@ impl<const N: usize> FieldSet<N> {
         FieldSet { names, seen: 0 }
     }
 
-    /// The field's place in the list.
+    /// The position of the field in the list.
     pub(super) fn place<E: Error>(&mut self, name: &str) -> Result<usize, E> {
         let Some(at) = self.names.iter().position(|known| *known == name) else {
             return Err(self.unknown(name));
         };
         if self.seen & 1 << at != 0 {
-            return Err(E::custom(format_args!("the field `{name}` is there twice")));
+            return Err(E::custom(format_args!("the field `{name}` is repeated")));
         }
         self.seen |= 1 << at;
         Ok(at)
@@ -94,9 +94,9 @@ impl<const N: usize> FieldSet<N> {
         let meant = tollgate_config::suggest::suggest(name, self.names);
         let hint = match meant {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("there are `{}`", self.names.join("`, `")),
+            None => format!("known fields are `{}`", self.names.join("`, `")),
         };
-        E::custom(format_args!("there is no field {shown:?}; {hint}"))
+        E::custom(format_args!("unknown field {shown:?}; {hint}"))
     }
 }
 
@@ -114,7 +114,7 @@ const FIELDS: [&str; 12] = [
     "cost",
     "reserve",
 ];
-/// Of these, what the facts of a request are.
+/// The first of these are facts of a request.
 const FACTS: usize = 8;
 
 impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
@@ -124,7 +124,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
             type Value = CheckRequest<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object that says what is asked")
+                f.write_str("an object that describes a request")
             }
 
             fn visit_map<M: MapAccess<'de>>(
@@ -151,12 +151,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
                 }
                 if ask.limit.is_none() && once.saw("key") {
                     return Err(Error::custom(
-                        "`key` is for asking a limit by its name; add `limit`, or say what the request is",
+                        "`key` needs `limit`; add it, or describe the request by its facts",
                     ));
                 }
                 if ask.limit.is_some() && once.seen & ((1 << FACTS) - 1) != 0 {
                     return Err(Error::custom(
-                        "a limit that is asked by its name takes `key`, `cost` and `reserve`; leave out what the request is, or leave out `limit`",
+                        "`limit` excludes facts of a request; with it, send only `key`, `cost` and `reserve`, or omit it",
                     ));
                 }
                 Ok(ask)
@@ -185,9 +185,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
                 }
                 match requests {
                     Some(requests) => Ok(Batch { requests }),
-                    None => Err(Error::custom(
-                        "`requests` is missing: a list of what is asked",
-                    )),
+                    None => Err(Error::custom("`requests` is missing: a list of requests")),
                 }
             }
         }
@@ -217,7 +215,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Settle<'a> {
                 }
                 if cancel && actual.is_some() {
                     return Err(Error::custom(
-                        "`actual` says that work was done, `cancel` that none was; send one of them",
+                        "`actual` and `cancel` exclude each other; send one of them",
                     ));
                 }
                 match reservation {
@@ -227,7 +225,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Settle<'a> {
                         cancel,
                     }),
                     None => Err(Error::custom(
-                        "`reservation` is missing: what the check answered",
+                        "`reservation` is missing; send that of the response of the check",
                     )),
                 }
             }
@@ -289,7 +287,7 @@ impl<'de> Deserialize<'de> for Address {
         let Text(text) = Text::deserialize(from)?;
         let address = text.parse().map_err(|_| {
             let shown: String = text.chars().take(64).collect();
-            Error::custom(format_args!("`ip` is {shown:?}, which is no IP address; write one such as \"203.0.113.7\", or leave it out"))
+            Error::custom(format_args!("`ip` is {shown:?}, which is no IP address; write one such as \"203.0.113.7\", or omit it"))
         });
         address.map(Address)
     }
@@ -355,7 +353,7 @@ pub(super) fn bounded<'de, S: SeqAccess<'de>, T: Deserialize<'de>>(
     while let Some(item) = seq.next_element()? {
         if items.len() == most {
             return Err(Error::custom(format_args!(
-                "this list has more than {most} items"
+                "the list has more than {most} items"
             )));
         }
         items.push(item);

@@ -1,19 +1,19 @@
-//! What was taken and may still be corrected, by a name that cannot be guessed.
+//! Open reservations by name.
 //!
 //! # Theory
 //!
-//! A reservation lives until it is settled, ten minutes at the most; then it is dropped, which leaves what
-//! was taken as it is. All live equally long, so the order of coming is the order of going: each shard has
-//! a queue of names, and whoever adds one first drops those at its front that are over. Names of settled
-//! ones stay in the queue; when they are more than half of it, it is swept. Both are O(1) on average.
+//! A reservation lives until it is settled, at most ten minutes. Then it is dropped, and its charge stays. All have the
+//! same lifetime, so they expire in the order of insertion: each shard has a queue of names, and an insertion first drops the
+//! expired ones at its front. Names of settled reservations stay in the queue, which is swept when they are more than half of
+//! it. Both are O(1) amortised.
 //!
-//! Whoever knows a name can give units back. Names are therefore 128 bits from the operating system, and
-//! none is ever shown but to the one who asked for it.
+//! A name is a capability to refund units. So names are 128 bits from the operating system, and only the response to the
+//! caller contains one.
 //!
 //! # Invariant
 //!
-//! A reservation is settled once. There are never more than [`MOST`]; what does not fit is not kept, and
-//! the decision stands.
+//! A reservation is settled at most once. There are never more than [`MOST`]; without room a reservation is not stored, and the
+//! decision is unchanged.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,9 +21,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tollgate::{Moment, MonotonicClock, Span};
 use tollgate_policy::Reservation;
 
-/// Reservations at the most.
+/// Maximum number of reservations.
 pub(super) const MOST: usize = 100_000;
-/// How long they live.
+/// Their lifetime.
 const LIFE: Span = Span::from_secs(600);
 const SHARDS: usize = 16;
 
@@ -52,7 +52,7 @@ impl Reservations {
         }
     }
 
-    /// Keeps it and tells its name. None if there is no room, or nothing to make a name of.
+    /// Stores a reservation and returns its name. `None` without room or random numbers.
     pub(super) fn insert(&self, reservation: OpenReservation, now: Moment) -> Option<u128> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_gone_and_makes_room() {
+    fn expired_reservations_are_dropped_and_make_room() {
         let (gate, kept) = (gate(), Reservations::new(SHARDS));
         let now = gate.clock().now();
         let mut names = Vec::new();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_settled_ones_do_not_pile_up() {
+    fn names_of_settled_reservations_do_not_accumulate() {
         let (gate, kept) = (gate(), Reservations::new(MOST));
         let now = gate.clock().now();
         let oldest = kept.insert(taken(&gate), now).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_survive_a_round_trip() {
         for name in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
             let text = format!("{name:032x}");
             assert_eq!(read_name(&text), Some(name));

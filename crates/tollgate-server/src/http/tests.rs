@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_is_too_slow_is_told_so() {
+async fn a_body_that_is_too_slow_is_408() {
     let engine = crate::engine::for_tests("default: pass\nlimits: []\n");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -36,7 +36,7 @@ pub(crate) enum LimitOutcome {
 }
 
 impl LimitOutcome {
-    /// The outcomes of limits in force, with their verdicts and reasons as in the JSON of a decision.
+    /// The outcomes of enforced limits, with their verdicts and reasons as in the JSON of a decision.
     pub(crate) const DECISIONS: [(LimitOutcome, &'static str, &'static str); 8] = [
         (LimitOutcome::Pass, "pass", "limit"),
         (LimitOutcome::Wait, "wait", "limit"),

@@ -90,7 +90,7 @@ impl Rls {
         (
             Rls::Panicked,
             "tollgate_rls_panics_total",
-            "Envoy requests whose handler panicked; they got INTERNAL.",
+            "Envoy requests whose handler panicked and that were answered with INTERNAL.",
         ),
     ];
 }

@@ -193,7 +193,10 @@ mod tests {
         let here = address("203.0.113.7");
         let first = limiter.admit(here).unwrap();
         let _second = limiter.admit(here).unwrap();
-        assert_eq!(limiter.admit(here).unwrap_err(), ConnectionRejected::TooMany);
+        assert_eq!(
+            limiter.admit(here).unwrap_err(),
+            ConnectionRejected::TooMany
+        );
         let _other = limiter.admit(address("203.0.113.8")).unwrap();
         drop(first);
         limiter.admit(here).unwrap();
@@ -252,17 +255,20 @@ mod tests {
     #[test]
     fn reserved_places_are_for_loopback_and_known_addresses() {
         let limiter = ConnectionLimiter::with_reserve(3, 4);
-        let crowd: Vec<_> = (0..6)
+        let connections: Vec<_> = (0..6)
             .map(|n| limiter.admit(address(&format!("203.0.113.{n}"))))
             .collect();
-        assert_eq!(crowd.iter().filter(|place| place.is_ok()).count(), 4);
+        assert_eq!(connections.iter().filter(|place| place.is_ok()).count(), 4);
         limiter.admit(address("127.0.0.1")).unwrap();
         let operator = address("198.51.100.1");
-        assert_eq!(limiter.admit(operator).unwrap_err(), ConnectionRejected::TooMany);
+        assert_eq!(
+            limiter.admit(operator).unwrap_err(),
+            ConnectionRejected::TooMany
+        );
         limiter.remember(operator);
         let places: Vec<_> = (0..5).map(|_| limiter.admit(operator)).collect();
         assert_eq!(places.iter().filter(|place| place.is_ok()).count(), 3);
-        drop(crowd);
+        drop(connections);
         limiter.admit(address("203.0.113.9")).unwrap();
     }
 }

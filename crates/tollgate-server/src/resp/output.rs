@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_sent_in_order_whatever_part_is_taken_at_a_time() {
+    fn output_is_sent_in_order_in_parts_of_any_size() {
         for part in [100, 3_000, 70_000, 1_000_000] {
             let budget = OutputBudget::default();
             let mut output = Output::new(&budget);

@@ -21,7 +21,7 @@ use tollgate_policy::{KEY_PARTS_MAX, Op, PolicyDecision, Settlement};
 use super::Shared;
 use super::reply::{Reply, quoted};
 use crate::decision_view::{DecisionView, Reserved};
-use crate::engine::{Decide, ActivePolicy};
+use crate::engine::{ActivePolicy, Decide};
 use crate::http::{CheckRequest, HttpApi, op_of, reservation_name};
 
 /// A command decided by the policy.
@@ -100,7 +100,7 @@ impl PolicyReply {
                 reply.text("unpaid");
                 reply.count(*unpaid);
             }
-            PolicyReply::Explained(told) => reply.view(told),
+            PolicyReply::Explained(explanation) => reply.view(explanation),
             PolicyReply::Error(error) => reply.error(&format!("ERR {error}")),
         }
     }
@@ -126,7 +126,7 @@ fn check(
     let ask = read(words)?;
     if ask.reserve && op == Op::Peek {
         return Err(
-            "a peek takes nothing to reserve; use TOLLGATE.CHECK, or leave out `reserve`".into(),
+            "a peek charges nothing to reserve; use TOLLGATE.CHECK, or omit `reserve`".into(),
         );
     }
     let op = op_of(&ask, op);
@@ -188,10 +188,7 @@ async fn explain(service: &HttpApi, words: &[Vec<u8>]) -> PolicyReply {
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let ask = match read(&words) {
         Ok(ask) if ask.limit.is_some() => {
-            return PolicyReply::Error(
-                "a limit by its name explains itself; leave out `limit` and tell the request"
-                    .into(),
-            );
+            return PolicyReply::Error("explain needs the facts of a request; omit `limit`".into());
         }
         Ok(ask) => ask,
         Err(wrong) => return PolicyReply::Error(wrong),
@@ -233,7 +230,7 @@ fn read<'a>(words: &[&'a [u8]]) -> Result<CheckRequest<'a>, String> {
             .position(|known| *known == kind && kind != "key")
         {
             if seen & 1 << at != 0 {
-                return Err(format!("`{kind}` is there twice"));
+                return Err(format!("`{kind}` is repeated"));
             }
             seen |= 1 << at;
         }
@@ -259,10 +256,10 @@ fn read<'a>(words: &[&'a [u8]]) -> Result<CheckRequest<'a>, String> {
     }
     match (&ask.limit, ask.key.is_empty(), has_facts) {
         (None, false, _) => Err(
-            "`key` is for asking a limit by its name; add `limit`, or say what the request is".into(),
+            "`key` needs `limit`; add it, or describe the request by its facts".into(),
         ),
         (Some(_), _, true) => Err(
-            "a limit that is asked by its name takes `key`, `cost` and `reserve`; leave out what the request is, or leave out `limit`".into(),
+            "`limit` excludes facts of a request; with it, send only `key`, `cost` and `reserve`, or omit it".into(),
         ),
         _ => Ok(ask),
     }
@@ -285,13 +282,13 @@ fn fact<'a>(
         "ip" => {
             let address = value.parse().map_err(|_| {
                 let shown: String = value.chars().take(64).collect();
-                format!("`ip` is {shown:?}, which is no IP address; write one such as 203.0.113.7, or leave it out")
+                format!("`ip` is {shown:?}, which is no IP address; write one such as 203.0.113.7, or omit it")
             });
             ask.client = Some(address?);
         }
         "header" => ask.headers.push(pair),
         "field" if ask.fields.iter().any(|(known, _)| *known == name) => {
-            return Err(format!("`field.{name}` is there twice"));
+            return Err(format!("`field.{name}` is repeated"));
         }
         "field" => ask.fields.push(pair),
         "descriptor" => ask.descriptor.push(pair),
@@ -304,9 +301,9 @@ fn fact<'a>(
 fn no_such_name(name: &str) -> String {
     let shown: String = name.chars().take(64).collect();
     match tollgate_config::suggest::suggest(name, NAMES) {
-        Some(meant) => format!("there is no name {shown:?}; did you mean `{meant}`?"),
+        Some(meant) => format!("unknown name {shown:?}; did you mean `{meant}`?"),
         None => format!(
-            "there is no name {shown:?}; there are `{}`NAME",
+            "unknown name {shown:?}; known names are `{}`NAME",
             NAMES.join("`, `")
         ),
     }

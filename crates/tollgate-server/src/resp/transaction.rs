@@ -266,32 +266,34 @@ mod tests {
         for _ in 0..MAX_COMMANDS {
             open = stays_open(open, "PING", "+QUEUED\r\n");
         }
-        let told = format!("-{TOO_MANY}\r\n");
-        open = stays_open(open, "PING", &told);
+        let expected = format!("-{TOO_MANY}\r\n");
+        open = stays_open(open, "PING", &expected);
         assert_eq!(
             open.commands.capacity(),
             0,
             "an aborted transaction keeps nothing"
         );
-        let (then, told) = replied(open, "EXEC");
+        let (then, expected) = replied(open, "EXEC");
         assert!(matches!(then, TransactionState::Closed));
-        assert_eq!(told, format!("-{ABORTED}\r\n"));
+        assert_eq!(expected, format!("-{ABORTED}\r\n"));
 
         let (mut open, mut count) = (Transaction::default(), 0);
         let line = format!("ECHO {}", "x".repeat(60_000));
-        let told = loop {
+        let expected = loop {
             match replied(open, &line) {
-                (TransactionState::Open(more), told) if told == "+QUEUED\r\n" => open = more,
-                (TransactionState::Open(more), told) => {
+                (TransactionState::Open(more), expected) if expected == "+QUEUED\r\n" => {
+                    open = more
+                }
+                (TransactionState::Open(more), expected) => {
                     open = more;
-                    break told;
+                    break expected;
                 }
                 (state, reply) => panic!("{state:?} {reply}"),
             }
             assert!(open.commands.len() <= MAX_BYTES);
             count += 1;
         };
-        assert_eq!((count, told), (4, format!("-{TOO_MANY}\r\n")));
+        assert_eq!((count, expected), (4, format!("-{TOO_MANY}\r\n")));
         // Later commands are checked and not queued.
         open = stays_open(open, "PING", "+QUEUED\r\n");
         assert_eq!(open.commands.capacity(), 0);

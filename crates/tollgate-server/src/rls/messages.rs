@@ -1,27 +1,26 @@
-//! The messages of the rate limit service, as far as we speak them.
+//! Protocol buffer messages of Envoy's rate limit service.
 //!
-//! Written by hand with their numbers on the wire, so that neither a compiler of protocol files nor a build
-//! script is needed. Fields that are not here are skipped when read and not sent. Enumerations are numbers: one
-//! that is not known here is no error.
+//! They are written by hand with their field numbers, so that neither `protoc` nor a build script is needed. Unknown
+//! fields are skipped. An unknown enum number is no error.
 
 use prost_types::Duration;
 
-/// Where the service is found.
+/// The name of the service.
 pub(super) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
-/// Where its one method is found.
+/// The path of its method.
 pub(super) const SHOULD_RATE_LIMIT: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What is asked: `envoy.service.ratelimit.v3.RateLimitRequest`.
+/// `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitRequest {
-    /// For whom the descriptors mean something.
+    /// The namespace of the descriptors.
     #[prost(string, tag = "1")]
     pub domain: String,
-    /// What the request is, in several ways.
+    /// Descriptions of the request. Each is limited.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
-    /// What it takes where a descriptor does not say; 0 is 1.
+    /// Cost of descriptors without `hits_addend`. 0 means 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -32,13 +31,13 @@ pub struct RateLimitDescriptor {
     /// Keys and values, in order.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// A limit that the caller wishes instead of ours.
+    /// A limit that replaces those of the policy.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<LimitOverrideMessage>,
-    /// What it takes; 0 asks and takes nothing. On the wire a `google.protobuf.UInt64Value`.
+    /// Cost. 0 checks and charges nothing. On the wire a `google.protobuf.UInt64Value`.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
-    /// Is it given back instead?
+    /// Refund the cost instead of charging it.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }
@@ -54,58 +53,58 @@ pub struct Entry {
     pub value: String,
 }
 
-/// A limit that a caller wishes.
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LimitOverrideMessage {
-    /// How many.
+    /// Requests per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// In how long: `envoy.type.v3.RateLimitUnit`.
+    /// `envoy.type.v3.RateLimitUnit`.
     #[prost(enumeration = "UnitMessage", tag = "2")]
     pub unit: i32,
 }
 
-/// What is answered: `envoy.service.ratelimit.v3.RateLimitResponse`.
+/// `envoy.service.ratelimit.v3.RateLimitResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitResponse {
-    /// What becomes of the request.
+    /// The verdict on the request.
     #[prost(enumeration = "Code", tag = "1")]
     pub overall_code: i32,
-    /// What each descriptor has to do with it, in order.
+    /// The status of each descriptor, in order.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<DescriptorStatus>,
-    /// For the client.
+    /// Fields for the response to the client.
     #[prost(message, repeated, tag = "3")]
     pub response_headers_to_add: Vec<HeaderValue>,
 }
 
-/// What one descriptor has to do with an answer.
+/// The status of one descriptor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DescriptorStatus {
-    /// Is a limit of its own over?
+    /// Whether a limit of it is exceeded.
     #[prost(enumeration = "Code", tag = "1")]
     pub code: i32,
     /// Its tightest limit, if it has one.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<RateLimit>,
-    /// What is left of it.
+    /// What remains of it.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// When it is worth asking again, or everything is back.
+    /// Time until the same request passes, or else until the limit is full again.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<Duration>,
 }
 
-/// A limit as it is told.
+/// `RateLimitResponse.RateLimit`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RateLimit {
-    /// How many.
+    /// Requests per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// In how long.
+    /// The unit.
     #[prost(enumeration = "UnitMessage", tag = "2")]
     pub unit: i32,
-    /// What it is called.
+    /// The name of the limit.
     #[prost(string, tag = "3")]
     pub name: String,
 }
@@ -121,23 +120,23 @@ pub struct HeaderValue {
     pub value: String,
 }
 
-/// What becomes of a request or descriptor.
+/// The verdict on a request or descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum Code {
-    /// Nobody knows. Envoy lets such a request pass whatever it is told about failures, so it is never sent.
+    /// Never sent: Envoy admits such a request even with `failure_mode_deny`.
     Unknown = 0,
-    /// It may pass.
+    /// Admitted.
     Ok = 1,
-    /// It may not.
+    /// Refused.
     OverLimit = 2,
 }
 
-/// In how long.
+/// A unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum UnitMessage {
-    /// It has none.
+    /// None.
     Unknown = 0,
     /// A second.
     Second = 1,
@@ -151,6 +150,6 @@ pub enum UnitMessage {
     Month = 5,
     /// 365 days.
     Year = 6,
-    /// 7 days. Only in answers.
+    /// 7 days. Only in responses.
     Week = 7,
 }

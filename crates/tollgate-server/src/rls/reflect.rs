@@ -313,29 +313,29 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_is_what_the_messages_write() {
+    fn reflection_describes_the_bytes_of_the_messages() {
         let entry = m::Entry {
             key: "k".into(),
             value: "v".into(),
         };
-        let limit = m::LimitOverrideMessage {
+        let override_limit = m::LimitOverrideMessage {
             requests_per_unit: 1,
             unit: 1,
         };
         let asked = m::RateLimitDescriptor {
             entries: vec![entry.clone()],
-            limit: Some(limit),
+            limit: Some(override_limit),
             hits_addend: Some(1),
             is_negative_hits: true,
         };
-        let told = m::RateLimit {
+        let limit = m::RateLimit {
             requests_per_unit: 1,
             unit: 1,
             name: "n".into(),
         };
         let status = m::DescriptorStatus {
             code: 1,
-            current_limit: Some(told.clone()),
+            current_limit: Some(limit.clone()),
             limit_remaining: 1,
             duration_until_reset: Some(prost_types::Duration {
                 seconds: 1,
@@ -349,9 +349,9 @@ mod tests {
         let of = descriptor();
         assert_eq!(written(&asked), said(&of));
         assert_eq!(written(&entry), said(&of.nested_type[0]));
-        assert_eq!(written(&limit), said(&of.nested_type[1]));
+        assert_eq!(written(&override_limit), said(&of.nested_type[1]));
         let of = response();
-        assert_eq!(written(&told), said(&of.nested_type[0]));
+        assert_eq!(written(&limit), said(&of.nested_type[0]));
         assert_eq!(written(&status), said(&of.nested_type[1]));
         let whole = m::RateLimitResponse {
             overall_code: 1,
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_can_be_told() {
+    fn reflection_starts() {
         assert!(services().is_ok());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use crate::world::{OPEN, World, read_head, reply};
+use crate::support::{OPEN, TestGateway, read_head, reply};
 
 /// What a server says to the path that is its number, and whether it closes the connection then.
 const SAID: [(&str, bool); 19] = [
@@ -115,12 +115,12 @@ fn both_readers_pass_on_the_same_response() {
         let (said, closes) = SAID[number];
         (said.into(), closes)
     });
-    let world = World::before(OPEN, scripted.port);
+    let gateway = TestGateway::before(OPEN, scripted.port);
     for (number, (said, _)) in SAID.into_iter().enumerate() {
         // On a connection that stays, and on one that does not.
         for more in ["", "Connection: close\r\n"] {
             let replies = asks(number, more).map(|ask| {
-                let reply = world.ask(ask.as_bytes());
+                let reply = gateway.ask(ask.as_bytes());
                 let names = ["content-length", "transfer-encoding", "etag", "x-a"];
                 let fields = names.map(|name| reply.header(name).map(str::to_owned));
                 let first = reply.head.lines().next().unwrap().to_owned();
@@ -151,8 +151,8 @@ fn bytes_after_a_response_answer_no_request() {
             0 => (format!("{first}{evil}").into_bytes(), false),
             _ => (good.into(), false),
         });
-        let world = World::before(OPEN, scripted.port);
-        let mut stream = world.connect();
+        let gateway = TestGateway::before(OPEN, scripted.port);
+        let mut stream = gateway.connect();
         for number in [0, 1, 0, 1] {
             stream.write_all(asks(number, "")[1].as_bytes()).unwrap();
             assert_eq!(reply(&mut stream).body, "good", "{chunked}");
@@ -186,8 +186,8 @@ fn answers_of_any_size_arrive_whole_and_the_connection_is_used_again() {
         }
         (said, false)
     });
-    let world = World::before(OPEN, scripted.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, scripted.port);
+    let mut stream = gateway.connect();
     // All at once: they are answered one by one, in order.
     for number in 0..2 * SIZES.len() {
         stream.write_all(asks(number, "")[1].as_bytes()).unwrap();

@@ -2,19 +2,19 @@
 
 use std::io::Write;
 
+use crate::support::{OPEN, TestGateway, reply};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, reply};
 
 #[test]
 fn bodies_of_every_framing_arrive_whole() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let large = "x".repeat(3_000_000);
     let head = format!(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
         large.len()
     );
-    assert_eq!(world.ask(format!("{head}{large}").as_bytes()).status, 200);
+    assert_eq!(gateway.ask(format!("{head}{large}").as_bytes()).status, 200);
     assert_eq!(upstream.last().body.len(), large.len());
     assert_eq!(
         upstream.last().header("content-length").unwrap(),
@@ -26,22 +26,22 @@ fn bodies_of_every_framing_arrive_whole() {
         chunked += &format!("2710;e=1\r\n{}\r\n", "y".repeat(10_000));
     }
     chunked += "0\r\nx-trailer: 1\r\n\r\n";
-    assert_eq!(world.ask(chunked.as_bytes()).status, 200);
+    assert_eq!(gateway.ask(chunked.as_bytes()).status, 200);
     assert_eq!(upstream.last().body, "y".repeat(1_000_000).as_bytes());
     assert_eq!(upstream.last().header("content-length"), None);
 }
 
 #[test]
-fn a_client_that_expects_to_be_asked_for_its_body_is_asked() {
+fn expect_100_continue_is_answered() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(
             b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
         )
         .unwrap();
-    let asked = crate::world::read_head(&mut stream);
+    let asked = crate::support::read_head(&mut stream);
     assert!(asked.starts_with("HTTP/1.1 100"), "{asked}");
     stream.write_all(b"hi").unwrap();
     assert_eq!(reply(&mut stream).body, "<hi>");
@@ -51,8 +51,8 @@ fn a_client_that_expects_to_be_asked_for_its_body_is_asked() {
 #[test]
 fn an_answer_that_comes_before_the_body_is_passed_on() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\nbegin")
         .unwrap();
@@ -61,18 +61,18 @@ fn an_answer_that_comes_before_the_body_is_passed_on() {
 }
 
 #[test]
-fn what_is_behind_a_refused_body_is_not_a_request() {
+fn bytes_behind_a_refused_body_are_not_a_request() {
     let upstream = Upstream::start();
     let policy = "default: pass\nlimits:\n  - { name: all, allow: 1/h, burst: 1 }\n";
-    let world = World::before(policy, upstream.port);
-    assert_eq!(world.get("/").status, 200);
+    let gateway = TestGateway::before(policy, upstream.port);
+    assert_eq!(gateway.get("/").status, 200);
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
     let body = smuggled.repeat(200_000);
     let head = format!(
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    let answer = world.raw(format!("{head}{body}").as_bytes());
+    let answer = gateway.raw(format!("{head}{body}").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     assert_eq!(upstream.count(), 1);

@@ -10,8 +10,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use crate::support::{OPEN, TestGateway, pause, reply, timed};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause, reply, timed};
 
 /// One second for everything that has a bound in time.
 fn tight() -> String {
@@ -32,21 +32,21 @@ fn ended(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn a_connection_on_which_nothing_goes_on_is_closed() {
+fn an_inactive_connection_is_closed() {
     let upstream = Upstream::start();
-    let world = World::before(&tight(), upstream.port);
+    let gateway = TestGateway::before(&tight(), upstream.port);
     std::thread::scope(|scope| {
         // Nothing at all.
-        scope.spawn(|| assert_eq!(ended(&mut world.connect()), ""));
+        scope.spawn(|| assert_eq!(ended(&mut gateway.connect()), ""));
         // Nothing after an answer.
         scope.spawn(|| {
-            let mut stream = world.send("/", "");
+            let mut stream = gateway.send("/", "");
             assert_eq!(reply(&mut stream).status, 200);
             assert_eq!(ended(&mut stream), "");
         });
         // HTTP/2 that begins and asks for nothing.
         scope.spawn(|| {
-            let mut stream = world.connect();
+            let mut stream = gateway.connect();
             let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
             stream
                 .write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat())
@@ -55,16 +55,16 @@ fn a_connection_on_which_nothing_goes_on_is_closed() {
         });
         // A head of which only a part comes, of either HTTP.
         for begin in ["GET / HTTP/1.1\r\nHost: a\r\nx: ", "PRI * HTT"] {
-            let world = &world;
+            let gateway = &gateway;
             scope.spawn(move || {
-                let mut stream = world.connect();
+                let mut stream = gateway.connect();
                 stream.write_all(begin.as_bytes()).unwrap();
                 assert_eq!(ended(&mut stream), "");
             });
         }
         // A head that dribbles: that gains no time.
         scope.spawn(|| {
-            let mut stream = world.send("/", "");
+            let mut stream = gateway.send("/", "");
             assert_eq!(reply(&mut stream).status, 200);
             stream
                 .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nx: ")
@@ -82,17 +82,17 @@ fn a_connection_on_which_nothing_goes_on_is_closed() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_408() {
+fn a_body_that_never_arrives_is_408() {
     let upstream = Upstream::start();
-    let world = World::before(&tight(), upstream.port);
+    let gateway = TestGateway::before(&tight(), upstream.port);
     std::thread::scope(|scope| {
         for framed in [
             "Content-Length: 100\r\n\r\n",
             "Transfer-Encoding: chunked\r\n\r\n5\r\n",
         ] {
-            let world = &world;
+            let gateway = &gateway;
             scope.spawn(move || {
-                let mut stream = world.connect();
+                let mut stream = gateway.connect();
                 let head = format!("POST /late HTTP/1.1\r\nHost: a\r\n{framed}abc");
                 stream.write_all(head.as_bytes()).unwrap();
                 let answer = ended(&mut stream);
@@ -106,18 +106,18 @@ fn a_body_that_does_not_come_is_408() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_413_and_no_server_has_a_whole_one() {
+fn a_body_above_the_bound_is_413_and_no_server_receives_all_of_it() {
     let upstream = Upstream::start();
-    let world = World::before(&tight(), upstream.port);
+    let gateway = TestGateway::before(&tight(), upstream.port);
     let post = |framed: &str| {
-        let mut stream = world.connect();
+        let mut stream = gateway.connect();
         // It may be refused before all is sent.
         let _ = stream.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{framed}").as_bytes());
         ended(&mut stream)
     };
-    let told = post("Content-Length: 10001\r\n\r\nabc");
-    assert!(told.starts_with("HTTP/1.1 413"), "{told}");
-    assert_eq!(world.admitted(), 0, "it is seen from the head");
+    let answer = post("Content-Length: 10001\r\n\r\nabc");
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert_eq!(gateway.admitted(), 0, "it is seen from the head");
     let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000));
     let chunks = |count: usize| {
         format!(
@@ -126,32 +126,32 @@ fn a_body_that_is_too_large_is_413_and_no_server_has_a_whole_one() {
         )
     };
     for count in [11, 1000] {
-        let told = post(&chunks(count));
-        assert!(told.starts_with("HTTP/1.1 413"), "{count}: {told}");
-        assert_eq!(told.matches("HTTP/1.1").count(), 1, "{told}");
+        let answer = post(&chunks(count));
+        assert!(answer.starts_with("HTTP/1.1 413"), "{count}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     }
     assert_eq!(upstream.count(), 0);
     let fits = format!("POST / HTTP/1.1\r\nHost: a\r\n{}", chunks(10));
-    assert_eq!(world.ask(fits.as_bytes()).status, 200);
+    assert_eq!(gateway.ask(fits.as_bytes()).status, 200);
     assert_eq!(upstream.last().body.len(), 10_000);
 }
 
 #[test]
-fn an_answer_that_the_client_does_not_take_is_ended_at_the_server_too() {
+fn a_response_that_the_client_does_not_read_is_aborted_at_the_server() {
     let upstream = Upstream::start();
-    let world = World::before(&tight(), upstream.port);
-    let _takes_nothing = world.send("/large", "");
+    let gateway = TestGateway::before(&tight(), upstream.port);
+    let _takes_nothing = gateway.send("/large", "");
     wait("it is asked", || upstream.count() == 1);
     let ((), took) = timed(|| wait("it is given up", || upstream.open() == 0));
     assert!(took < IN_TIME, "{took:?}");
 }
 
 #[test]
-fn answers_that_the_client_does_not_take_are_no_excuse_for_more_requests() {
+fn unread_responses_pause_further_requests() {
     let upstream = Upstream::start();
     let policy = tight().replace("gateway:\n", "gateway:\n  accept: { per_address: 1 }\n");
-    let world = World::before(&policy, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(&policy, upstream.port);
+    let mut stream = gateway.connect();
     // Each answer fits where answers wait to be written, so the next request begins while nothing is taken.
     let asks = "GET /kb30 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
     stream.write_all(asks.as_bytes()).unwrap();
@@ -166,7 +166,7 @@ fn answers_that_the_client_does_not_take_are_no_excuse_for_more_requests() {
     // The only connection that the address may have is free again.
     let ((), took) = timed(|| {
         wait("it is closed", || {
-            let mut other = world.connect();
+            let mut other = gateway.connect();
             let _ = other.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
             matches!(other.read(&mut [0]), Ok(1))
         });
@@ -175,12 +175,12 @@ fn answers_that_the_client_does_not_take_are_no_excuse_for_more_requests() {
 }
 
 #[test]
-fn a_stream_that_the_client_does_not_take_is_reset_and_the_others_go_on() {
+fn a_stream_that_the_client_does_not_read_is_reset_alone() {
     let upstream = Upstream::start();
-    let world = World::before(&tight(), upstream.port);
+    let gateway = TestGateway::before(&tight(), upstream.port);
     let events = tokio::runtime::Runtime::new().unwrap();
     events.block_on(async {
-        let stream = tokio::net::TcpStream::connect(world.address());
+        let stream = tokio::net::TcpStream::connect(gateway.address());
         let io = TokioIo::new(stream.await.unwrap());
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(0);
@@ -198,7 +198,7 @@ fn a_stream_that_the_client_does_not_take_is_reset_and_the_others_go_on() {
             let answer = sender.send_request(request("/empty")).await.unwrap();
             assert_eq!(answer.status(), 204);
             tokio::time::sleep(Duration::from_millis(100)).await;
-            if world.metric(&in_flight(&upstream)) == 0 {
+            if gateway.metric(&in_flight(&upstream)) == 0 {
                 break;
             }
         }
@@ -218,14 +218,14 @@ fn in_flight(upstream: &Upstream) -> String {
 }
 
 #[test]
-fn a_client_of_http_2_that_is_merely_slow_gets_its_answer_whole() {
+fn a_slow_http_2_client_gets_its_whole_response() {
     let upstream = Upstream::start();
     let policy = tight().replace("10KB", "1MB");
-    let world = World::before(&policy, upstream.port);
+    let gateway = TestGateway::before(&policy, upstream.port);
     let body = "z".repeat(250_000);
     let events = tokio::runtime::Runtime::new().unwrap();
     events.block_on(async {
-        let stream = tokio::net::TcpStream::connect(world.address());
+        let stream = tokio::net::TcpStream::connect(gateway.address());
         let io = TokioIo::new(stream.await.unwrap());
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(16_384);

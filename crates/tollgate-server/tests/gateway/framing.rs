@@ -7,8 +7,8 @@ use std::io::Write;
 
 use tollgate_testkit::wait;
 
+use crate::support::{OPEN, TestGateway, reply};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, reply};
 
 /// What must never be seen: it stands inside or behind a request that is wrong.
 pub(crate) const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: app.example\r\n\r\n";
@@ -304,10 +304,10 @@ fn an_ambiguous_request_reaches_no_server() {
     let corpus = corpus();
     assert!(corpus.len() >= 200, "{}", corpus.len());
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     for (name, wrong) in &corpus {
         let sent = [wrong, SMUGGLED.as_bytes()].concat();
-        let answer = world.raw(&sent);
+        let answer = gateway.raw(&sent);
         assert!(
             answers(&answer) <= 1,
             "{name}: more than one answer: {answer}"
@@ -337,20 +337,20 @@ fn an_ambiguous_request_reaches_no_server() {
     }
     assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
     assert_eq!(upstream.connections(), 0);
-    assert_eq!(world.admitted(), 0);
+    assert_eq!(gateway.admitted(), 0);
 }
 
 #[test]
 fn requests_before_a_malformed_one_are_answered_and_none_after_it() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let corpus = corpus();
     // One in seven, for time: where a request stands makes no difference to what is wrong with it.
     let some: Vec<_> = corpus.iter().step_by(7).collect();
     for (name, wrong) in &some {
         let good = "POST /good HTTP/1.1\r\nHost: app.example\r\nContent-Length: 3\r\n\r\nabc";
         let sent = [good.as_bytes(), wrong, SMUGGLED.as_bytes()].concat();
-        let answer = world.raw(&sent);
+        let answer = gateway.raw(&sent);
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{name}: {answer}");
         assert!(answer.contains("<abc>"), "{name}: {answer}");
         assert!(answers(&answer) <= 2, "{name}: {answer}");
@@ -361,17 +361,17 @@ fn requests_before_a_malformed_one_are_answered_and_none_after_it() {
         "{seen:?}"
     );
     assert_eq!(seen.len(), some.len());
-    assert_eq!(world.admitted(), some.len() as u64);
+    assert_eq!(gateway.admitted(), some.len() as u64);
 }
 
-fn passed_on(world: &World) -> u64 {
-    world.metric("tollgate_upstream_requests_total{upstream=\"app\"}")
+fn passed_on(gateway: &TestGateway) -> u64 {
+    gateway.metric("tollgate_upstream_requests_total{upstream=\"app\"}")
 }
 
 #[test]
 fn malformed_chunks_in_the_first_segment_are_400_and_not_charged() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let head = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for chunks in [
         "x\r\n",
@@ -389,26 +389,26 @@ fn malformed_chunks_in_the_first_segment_are_400_and_not_charged() {
         "0\r\n a: b\r\n\r\n",
     ] {
         let sent = format!("{head}{chunks}{SMUGGLED}");
-        let answer = world.raw(sent.as_bytes());
+        let answer = gateway.raw(sent.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 400 "), "{chunks:?}: {answer}");
         assert_eq!(answers(&answer), 1, "{chunks:?}: {answer}");
     }
     // Neither a limit nor the server saw any of them.
-    assert_eq!(world.admitted(), 0);
-    assert_eq!(passed_on(&world), 0);
+    assert_eq!(gateway.admitted(), 0);
+    assert_eq!(passed_on(&gateway), 0);
 }
 
 #[test]
 fn malformed_chunks_behind_a_request_that_is_passed_on_are_400_and_charged() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     let head = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n";
     stream.write_all(head.as_bytes()).unwrap();
-    wait("it is passed on", || passed_on(&world) == 1);
+    wait("it is passed on", || passed_on(&gateway) == 1);
     stream.write_all(b"x\r\n").unwrap();
     assert_eq!(reply(&mut stream).status, 400);
-    assert_eq!(world.admitted(), 1);
+    assert_eq!(gateway.admitted(), 1);
     // The server never had a whole request.
     assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
 }
@@ -416,14 +416,14 @@ fn malformed_chunks_behind_a_request_that_is_passed_on_are_400_and_charged() {
 #[test]
 fn the_server_sees_as_many_requests_as_were_admitted() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let get = "GET /a HTTP/1.1\r\nHost: app.example\r\n\r\n";
     let post = "POST /b HTTP/1.1\r\nHost: app.example\r\nContent-Length: 26\r\n\r\nGET /c HTTP/1.1\r\nHost: a\r\n\r\n"
         .to_owned();
     let body = post.split("\r\n\r\n").nth(1).unwrap().len() + 4;
     let post = post.replace("26", &body.to_string());
     let chunked = "PUT /d HTTP/1.1\r\nHost: app.example\r\nTransfer-Encoding: chunked\r\n\r\n1c\r\nGET /e HTTP/1.1\r\nHost: a\r\n\r\n\r\n0\r\n\r\n";
-    let mut stream = world.connect();
+    let mut stream = gateway.connect();
     let mut sent = 0;
     for part in [1, 7, 50, 10_000] {
         let all = [get, &post, chunked, "\r\n", get].concat();
@@ -444,7 +444,7 @@ fn the_server_sees_as_many_requests_as_were_admitted() {
         "GET /a HTTP/1.1",
     ];
     assert_eq!(lines, once.repeat(4));
-    assert_eq!(world.admitted(), sent);
+    assert_eq!(gateway.admitted(), sent);
     // One for requests without a body, one for the others.
     assert_eq!(upstream.connections(), 2, "connections are used again");
 }

@@ -4,20 +4,20 @@ use tollgate::Span;
 use tollgate_config::HealthSpec;
 use tollgate_testkit::wait;
 
+use crate::support::{OPEN, TestGateway};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World};
 
-fn is_up(world: &World, server: &Upstream) -> bool {
+fn is_up(gateway: &TestGateway, server: &Upstream) -> bool {
     let port = server.port;
     let series =
         format!("tollgate_upstream_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
-    world.metric(&series) == 1
+    gateway.metric(&series) == 1
 }
 
-fn asked(world: &World, both: [&Upstream; 2]) -> [usize; 2] {
+fn asked(gateway: &TestGateway, both: [&Upstream; 2]) -> [usize; 2] {
     let before = both.map(|server| server.targets().len());
     for _ in 0..20 {
-        assert_eq!(world.get("/").status, 200);
+        assert_eq!(gateway.get("/").status, 200);
     }
     let after = both.map(|server| server.targets().len());
     [after[0] - before[0], after[1] - before[1]]
@@ -34,21 +34,21 @@ fn an_unhealthy_server_is_avoided_unless_all_are_unhealthy() {
             ..HealthSpec::at("/healthz")
         });
     };
-    let world = World::with(OPEN, health, &[a.port, b.port]);
+    let gateway = TestGateway::with(OPEN, health, &[a.port, b.port]);
     wait("both are asked how they are", || {
         a.count() > 2 && b.count() > 2
     });
-    assert_eq!(asked(&world, [&a, &b]), [10, 10]);
+    assert_eq!(asked(&gateway, [&a, &b]), [10, 10]);
     a.set_unhealthy(true);
-    wait("it is out", || !is_up(&world, &a));
-    assert_eq!(asked(&world, [&a, &b]), [0, 20]);
+    wait("it is out", || !is_up(&gateway, &a));
+    assert_eq!(asked(&gateway, [&a, &b]), [0, 20]);
     b.set_unhealthy(true);
-    wait("both are out", || !is_up(&world, &b));
-    assert_eq!(asked(&world, [&a, &b]), [10, 10]);
+    wait("both are out", || !is_up(&gateway, &b));
+    assert_eq!(asked(&gateway, [&a, &b]), [10, 10]);
     a.set_unhealthy(false);
-    wait("it is back", || is_up(&world, &a));
-    assert_eq!(asked(&world, [&a, &b]), [20, 0]);
-    assert_eq!(world.admitted(), 80, "no look at a server is a request");
+    wait("it is back", || is_up(&gateway, &a));
+    assert_eq!(asked(&gateway, [&a, &b]), [20, 0]);
+    assert_eq!(gateway.admitted(), 80, "no look at a server is a request");
 }
 
 #[test]
@@ -58,17 +58,17 @@ fn an_only_upstream_that_is_down_is_reported() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()
     };
-    let world = World::before(OPEN, port);
+    let gateway = TestGateway::before(OPEN, port);
     for _ in 0..3 {
-        assert_eq!(world.get("/").status, 502);
+        assert_eq!(gateway.get("/").status, 502);
     }
-    let health = world.started.engine.health();
+    let health = gateway.started.engine.health();
     assert_eq!(health.unavailable_upstreams, ["app"]);
     assert_eq!(health.status, "degraded");
-    assert_eq!(world.get("/").status, 502, "requests are still sent");
+    assert_eq!(gateway.get("/").status, 502, "requests are still sent");
     let _upstream = Upstream::on(port);
     wait("it is up again", || {
-        world.started.engine.health().status == "ok"
+        gateway.started.engine.health().status == "ok"
     });
-    assert_eq!(world.get("/").status, 200);
+    assert_eq!(gateway.get("/").status, 200);
 }

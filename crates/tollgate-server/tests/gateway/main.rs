@@ -1,4 +1,4 @@
-//! The gateway from outside: raw bytes in, and what a server behind it sees of them.
+//! Tests of the gateway: raw bytes in, and the bytes that an upstream receives.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 #![allow(clippy::expect_used, reason = "a test that cannot run has failed")]
@@ -8,26 +8,26 @@ mod accept;
 mod answers;
 mod bodies;
 mod bounds;
-mod crossing;
-mod endings;
+mod disconnects;
 mod failures;
 mod fields;
+mod forwarding;
 mod framing;
 mod health;
+mod http_versions;
 mod limits;
 mod metrics;
 mod nginx;
-mod observed;
-mod passes;
 mod queues;
+mod refunds;
 mod reload;
 mod resets;
-mod secure;
 mod servers;
 mod shaping;
-mod switching;
+mod shutdown;
+mod support;
+mod tls;
 mod tunnels;
-mod unserved;
+mod upgrades;
 mod upstream;
-mod vanish;
-mod world;
+mod upstream_stats;

@@ -4,7 +4,7 @@ use tollgate_testkit::web::WebServer;
 use tollgate_testkit::{Directory, wait};
 
 use crate::framing::{SMUGGLED, corpus};
-use crate::world::{OPEN, World};
+use crate::support::{OPEN, TestGateway};
 
 /// nginx that keeps a log of what it is asked.
 struct Nginx {
@@ -40,7 +40,7 @@ impl Nginx {
 #[test]
 fn nginx_logs_as_many_requests_as_were_admitted() {
     let nginx = Nginx::start();
-    let world = World::before(OPEN, nginx.server.port());
+    let gateway = TestGateway::before(OPEN, nginx.server.port());
     let good = "POST /good HTTP/1.1\r\nHost: app.example\r\nContent-Length: 3\r\n\r\nabc";
     let corpus = corpus();
     assert!(corpus.len() >= 200, "{}", corpus.len());
@@ -51,12 +51,12 @@ fn nginx_logs_as_many_requests_as_were_admitted() {
         let before = if is_behind { good } else { "" };
         sent += usize::from(is_behind);
         let bytes = [before.as_bytes(), wrong, SMUGGLED.as_bytes()].concat();
-        let answer = world.raw(&bytes);
+        let answer = gateway.raw(&bytes);
         let passed = answer.matches("HTTP/1.1 200").count();
         assert_eq!(passed, usize::from(is_behind), "{name}: {answer}");
     }
     wait("all is logged", || nginx.logged().len() >= sent);
     let logged = nginx.logged();
     assert_eq!(logged, vec!["POST /good HTTP/1.1"; sent]);
-    assert_eq!(world.admitted(), sent as u64);
+    assert_eq!(gateway.admitted(), sent as u64);
 }

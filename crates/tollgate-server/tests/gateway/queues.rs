@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use tollgate_testkit::wait;
 
+use crate::support::{TestGateway, read_head, reply};
 use crate::upstream::Upstream;
-use crate::world::{World, read_head, reply};
 
 /// One at a time; each tenant has its turn.
 fn policy(more: &str) -> String {
@@ -14,17 +14,17 @@ fn policy(more: &str) -> String {
 }
 
 #[test]
-fn one_is_served_at_a_time_and_tenants_take_turns() {
+fn a_concurrency_of_one_alternates_between_tenants() {
     let upstream = Upstream::start();
-    let world = World::before(&policy("max_wait: 10s"), upstream.port);
+    let gateway = TestGateway::before(&policy("max_wait: 10s"), upstream.port);
     let mut clients = Vec::new();
     let mut send = |tenant: &str, number: usize| {
         let target = format!("/{tenant}{number}?ms=30");
-        clients.push(world.send(&target, &format!("X-Tenant: {tenant}\r\n")));
+        clients.push(gateway.send(&target, &format!("X-Tenant: {tenant}\r\n")));
         // The order in which they came is known.
         let sent = clients.len() as u64;
         wait("it waits", || {
-            world.waiting() + upstream.count() as u64 >= sent
+            gateway.waiting() + upstream.count() as u64 >= sent
         });
     };
     for number in 0..8 {
@@ -41,23 +41,23 @@ fn one_is_served_at_a_time_and_tenants_take_turns() {
     // Whoever came late and has little to do is done long before the other.
     assert!(place("/b1") < place("/a6"), "{order:?}");
     assert!(place("/b0") < place("/a5"), "{order:?}");
-    // Who waited is told for how long, and who did not is not.
+    // Responses of requests that waited report the wait; others do not.
     assert_eq!(answers[0].header("x-tollgate-waited"), None);
     let waited = answers[7].header("x-tollgate-waited").unwrap();
     let waited: u64 = waited.parse().unwrap();
     assert!((100..10_000).contains(&waited), "{waited}");
-    assert_eq!(world.admitted(), 10);
+    assert_eq!(gateway.admitted(), 10);
 }
 
 #[test]
 fn a_full_queue_rejects_requests_before_the_server() {
     let upstream = Upstream::start();
-    let world = World::before(&policy("waiting: 1, max_wait: 10s"), upstream.port);
-    let _holds = world.send("/hang", "");
+    let gateway = TestGateway::before(&policy("waiting: 1, max_wait: 10s"), upstream.port);
+    let _holds = gateway.send("/hang", "");
     wait("it is there", || upstream.count() == 1);
-    let _waits = world.send("/waits", "");
-    wait("it waits", || world.waiting() == 1);
-    let refused = world.get("/refused");
+    let _waits = gateway.send("/waits", "");
+    wait("it waits", || gateway.waiting() == 1);
+    let refused = gateway.get("/refused");
     assert_eq!(refused.status, 503, "{refused:?}");
     let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&after), "{refused:?}");
@@ -71,10 +71,10 @@ fn a_full_queue_rejects_requests_before_the_server() {
 #[test]
 fn a_request_that_waits_too_long_is_rejected() {
     let upstream = Upstream::start();
-    let world = World::before(&policy("max_wait: 200ms"), upstream.port);
-    let _holds = world.send("/hang", "");
+    let gateway = TestGateway::before(&policy("max_wait: 200ms"), upstream.port);
+    let _holds = gateway.send("/hang", "");
     wait("it is there", || upstream.count() == 1);
-    let (answer, took) = crate::world::timed(|| world.get("/late"));
+    let (answer, took) = crate::support::timed(|| gateway.get("/late"));
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.header("retry-after").is_some(), "{answer:?}");
     assert!((150..2000).contains(&took.as_millis()), "{took:?}");
@@ -84,50 +84,50 @@ fn a_request_that_waits_too_long_is_rejected() {
 #[test]
 fn a_disconnected_client_leaves_the_queue_and_no_server_sees_it() {
     let upstream = Upstream::start();
-    let world = World::before(&policy("waiting: 2, max_wait: 10s"), upstream.port);
-    let holds = world.send("/hang", "");
+    let gateway = TestGateway::before(&policy("waiting: 2, max_wait: 10s"), upstream.port);
+    let holds = gateway.send("/hang", "");
     wait("it is there", || upstream.count() == 1);
-    let gone = world.send("/gone", "");
-    let mut stays = world.send("/stays", "");
-    wait("both wait", || world.waiting() == 2);
-    assert_eq!(world.get("/full").status, 503);
+    let gone = gateway.send("/gone", "");
+    let mut stays = gateway.send("/stays", "");
+    wait("both wait", || gateway.waiting() == 2);
+    assert_eq!(gateway.get("/full").status, 503);
     drop(gone);
-    wait("it has left", || world.waiting() == 1);
-    let mut next = world.send("/next", "");
-    wait("its place is taken", || world.waiting() == 2);
+    wait("it has left", || gateway.waiting() == 1);
+    let mut next = gateway.send("/next", "");
+    wait("its place is taken", || gateway.waiting() == 2);
     drop(holds);
     assert_eq!(reply(&mut stays).status, 200);
     assert_eq!(reply(&mut next).status, 200);
     assert_eq!(upstream.targets(), ["/hang", "/stays", "/next"]);
     assert_eq!(
-        world.metric("tollgate_queue_in_flight_requests{queue=\"all\"}"),
+        gateway.metric("tollgate_queue_in_flight_requests{queue=\"all\"}"),
         0,
-        "nobody has a turn any more"
+        "no permit is held any more"
     );
 }
 
 #[test]
-fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() {
+fn a_tenant_that_reads_slowly_holds_only_its_own_permits() {
     const OF_SLOW: usize = 2;
     let upstream = Upstream::start();
     let bound = format!("at_once: 4, at_once_per_flow: {OF_SLOW}, max_wait: 30s");
-    let world = World::before(&policy("").replace("at_once: 1, ", &bound), upstream.port);
-    let in_flight = || world.metric("tollgate_queue_in_flight_requests{queue=\"all\"}");
-    // Nothing of the answers is read, so they are under way until the clients are gone.
-    let asks = |_| world.send("/large", "X-Tenant: slow\r\n");
+    let gateway = TestGateway::before(&policy("").replace("at_once: 1, ", &bound), upstream.port);
+    let in_flight = || gateway.metric("tollgate_queue_in_flight_requests{queue=\"all\"}");
+    // Nothing of the answers is read, so they are in flight until the clients are gone.
+    let asks = |_| gateway.send("/large", "X-Tenant: slow\r\n");
     let mut slow: Vec<_> = (0..OF_SLOW).map(asks).collect();
     wait("the first have their turns", || {
         in_flight() == OF_SLOW as u64
     });
     slow.extend((OF_SLOW..6).map(asks));
-    wait("the rest of them wait", || world.waiting() == 4);
+    wait("the rest of them wait", || gateway.waiting() == 4);
     assert_eq!(in_flight(), OF_SLOW as u64);
     assert_eq!(
-        world.metric("tollgate_queue_saturated_flows{queue=\"all\"}"),
+        gateway.metric("tollgate_queue_saturated_flows{queue=\"all\"}"),
         1
     );
     for number in 0..20 {
-        let mut quick = world.send(&format!("/quick{number}"), "X-Tenant: quick\r\n");
+        let mut quick = gateway.send(&format!("/quick{number}"), "X-Tenant: quick\r\n");
         let answer = reply(&mut quick);
         assert_eq!(answer.status, 200);
         assert_eq!(answer.header("x-tollgate-waited"), None, "it did not wait");
@@ -138,31 +138,31 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
         OF_SLOW,
         "and no more were seen"
     );
-    assert_eq!((world.waiting(), in_flight()), (4, OF_SLOW as u64));
+    assert_eq!((gateway.waiting(), in_flight()), (4, OF_SLOW as u64));
     // One of its turns ends, so the next of its own goes, and one only.
     drop(slow.remove(0));
-    wait("the next has its turn", || world.waiting() <= 3);
+    wait("the next has its turn", || gateway.waiting() <= 3);
     wait("it is seen", || of_slow(&upstream.targets()) == OF_SLOW + 1);
-    assert_eq!((world.waiting(), in_flight()), (3, OF_SLOW as u64));
+    assert_eq!((gateway.waiting(), in_flight()), (3, OF_SLOW as u64));
     drop(slow);
-    wait("all is over", || (world.waiting(), in_flight()) == (0, 0));
+    wait("all is over", || (gateway.waiting(), in_flight()) == (0, 0));
 }
 
 #[test]
-fn a_tunnel_has_its_turn_until_it_ends() {
+fn a_tunnel_holds_its_permit_until_it_ends() {
     let upstream = Upstream::start();
-    let world = World::before(&policy("max_wait: 10s"), upstream.port);
-    let mut tunnel = world.send(
+    let gateway = TestGateway::before(&policy("max_wait: 10s"), upstream.port);
+    let mut tunnel = gateway.send(
         "/ws",
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n",
     );
     assert!(read_head(&mut tunnel).starts_with("HTTP/1.1 101"));
-    let mut waits = world.send("/waits", "");
-    wait("it waits", || world.waiting() == 1);
+    let mut waits = gateway.send("/waits", "");
+    wait("it waits", || gateway.waiting() == 1);
     tunnel.write_all(b"still").unwrap();
     let mut back = [0; 5];
     tunnel.read_exact(&mut back).unwrap();
-    assert_eq!((world.waiting(), upstream.count()), (1, 1));
+    assert_eq!((gateway.waiting(), upstream.count()), (1, 1));
     drop(tunnel);
     assert_eq!(reply(&mut waits).status, 200);
 }

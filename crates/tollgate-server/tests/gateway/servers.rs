@@ -8,9 +8,9 @@ use tollgate_testkit::wait;
 use tollgate::Span;
 use tollgate_config::{HealthSpec, Protocol};
 
-use crate::crossing::Http2Upstream;
+use crate::http_versions::Http2Upstream;
+use crate::support::{OPEN, TestGateway, pause};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause};
 
 fn health(path: &str) -> HealthSpec {
     HealthSpec {
@@ -32,10 +32,10 @@ fn strict(path: &str) -> HealthSpec {
     }
 }
 
-fn is_up(world: &World, port: u16) -> bool {
+fn is_up(gateway: &TestGateway, port: u16) -> bool {
     let series =
         format!("tollgate_upstream_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
-    world.metric(&series) == 1
+    gateway.metric(&series) == 1
 }
 
 /// A server that takes every request and answers none.
@@ -53,11 +53,11 @@ fn breaks_off() -> u16 {
 }
 
 /// How many of sixty requests, ten milliseconds apart, that a good server takes long for are 502.
-fn broken_of_sixty(world: &Arc<World>) -> usize {
+fn broken_of_sixty(gateway: &Arc<TestGateway>) -> usize {
     let ask = |_| {
         pause(10);
-        let world = Arc::clone(world);
-        std::thread::spawn(move || world.get("/slow").status)
+        let gateway = Arc::clone(gateway);
+        std::thread::spawn(move || gateway.get("/slow").status)
     };
     let all: Vec<_> = (0..60).map(ask).collect();
     let statuses = all.into_iter().map(|thread| thread.join().unwrap());
@@ -67,27 +67,27 @@ fn broken_of_sixty(world: &Arc<World>) -> usize {
 #[test]
 fn a_server_that_reports_unhealthy_is_ejected_though_it_answers_requests() {
     let upstream = Upstream::start();
-    let world = World::with(
+    let gateway = TestGateway::with(
         OPEN,
         |spec| spec.health = Some(health("/503")),
         &[upstream.port],
     );
     wait("it is out", || {
-        assert_eq!(world.get("/").status, 200);
-        !is_up(&world, upstream.port)
+        assert_eq!(gateway.get("/").status, 200);
+        !is_up(&gateway, upstream.port)
     });
 }
 
 #[test]
 fn a_good_answer_that_ends_the_connection_is_a_good_answer() {
     let upstream = Upstream::start();
-    let world = World::with(
+    let gateway = TestGateway::with(
         OPEN,
         |spec| spec.health = Some(strict("/once")),
         &[upstream.port],
     );
     wait("it was asked often", || upstream.count() > 30);
-    assert!(is_up(&world, upstream.port));
+    assert!(is_up(&gateway, upstream.port));
 }
 
 #[test]
@@ -97,15 +97,15 @@ fn the_same_over_http_2() {
         spec.protocol = Protocol::Http2;
         spec.health = Some(strict("/healthz"));
     };
-    let world = World::with(OPEN, change, &[upstream.port]);
+    let gateway = TestGateway::with(OPEN, change, &[upstream.port]);
     wait("it was asked often", || upstream.seen().len() > 30);
-    assert!(is_up(&world, upstream.port));
+    assert!(is_up(&gateway, upstream.port));
 }
 
 #[test]
 fn a_server_that_breaks_off_does_not_draw_the_requests() {
     let (good, port) = (Upstream::start(), breaks_off());
-    let world = Arc::new(World::with(OPEN, |_| (), &[port, good.port]));
-    let broken = broken_of_sixty(&world);
+    let gateway = Arc::new(TestGateway::with(OPEN, |_| (), &[port, good.port]));
+    let broken = broken_of_sixty(&gateway);
     assert!((1..=6).contains(&broken), "{broken} of 60");
 }

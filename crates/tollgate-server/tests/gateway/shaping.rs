@@ -3,8 +3,8 @@
 use std::time::Duration;
 use tollgate_testkit::wait;
 
+use crate::support::{TestGateway, reply};
 use crate::upstream::Upstream;
-use crate::world::{World, reply};
 
 const POLICY: &str = "default: pass\nlimits:\n  - { name: all, algorithm: leaky-bucket, allow: 20/s, queue: 9, max_wait: 5s }\n";
 /// The time between two requests.
@@ -15,8 +15,8 @@ const EARLY: Duration = Duration::from_millis(5);
 #[test]
 fn a_burst_is_paced_and_its_excess_refused() {
     let upstream = Upstream::start();
-    let world = World::before(POLICY, upstream.port);
-    let mut clients: Vec<_> = (0..20).map(|_| world.send("/", "")).collect();
+    let gateway = TestGateway::before(POLICY, upstream.port);
+    let mut clients: Vec<_> = (0..20).map(|_| gateway.send("/", "")).collect();
     let answers: Vec<_> = clients.iter_mut().map(reply).collect();
     let passed = answers.iter().filter(|a| a.status == 200).count();
     // Some time may pass while they are sent, and a slot with it.
@@ -28,7 +28,7 @@ fn a_burst_is_paced_and_its_excess_refused() {
     let seen = upstream.seen();
     assert_eq!(seen.len(), passed);
     let delayed = "tollgate_decisions_total{limit=\"all\",verdict=\"wait\",reason=\"limit\",protocol=\"gateway\"}";
-    assert_eq!(world.admitted() + world.metric(delayed), passed as u64);
+    assert_eq!(gateway.admitted() + gateway.metric(delayed), passed as u64);
     let came: Vec<_> = seen.iter().map(|s| s.at - seen[0].at).collect();
     for (slots, came) in (0..).zip(&came) {
         assert!(*came + EARLY >= SLOT * slots, "{slots}: {came:?}");
@@ -40,13 +40,13 @@ fn a_burst_is_paced_and_its_excess_refused() {
 fn the_slot_of_a_disconnected_client_stays_idle() {
     let upstream = Upstream::start();
     let policy = POLICY.replace("20/s", "4/s");
-    let world = World::before(&policy, upstream.port);
-    assert_eq!(world.get("/first").status, 200);
+    let gateway = TestGateway::before(&policy, upstream.port);
+    assert_eq!(gateway.get("/first").status, 200);
     // It waits for 250 ms, those behind it for as much more each.
-    let gone = world.send("/gone", "");
-    crate::world::pause(30);
-    let mut next = world.send("/next", "");
-    crate::world::pause(30);
+    let gone = gateway.send("/gone", "");
+    crate::support::pause(30);
+    let mut next = gateway.send("/next", "");
+    crate::support::pause(30);
     drop(gone);
     assert_eq!(reply(&mut next).status, 200);
     wait("it was seen", || upstream.count() == 2);

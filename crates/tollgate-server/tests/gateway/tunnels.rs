@@ -3,18 +3,18 @@
 use std::io::{Read, Write};
 use tollgate_testkit::wait;
 
+use crate::support::{TestGateway, read_head};
 use crate::upstream::Upstream;
-use crate::world::{World, read_head};
 
 const POLICY: &str =
     "default: pass\nlimits:\n  - { name: all, algorithm: concurrency, allow: 1, ttl: 60s }\n";
 const ASKS: &str = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
 #[test]
-fn a_websocket_goes_both_ways_and_holds_its_place_until_it_ends() {
+fn a_websocket_carries_both_directions_and_holds_its_permit() {
     let upstream = Upstream::start();
-    let world = World::before(POLICY, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(POLICY, upstream.port);
+    let mut stream = gateway.connect();
     stream.write_all(ASKS.as_bytes()).unwrap();
     let head = read_head(&mut stream).to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 101"), "{head}");
@@ -29,18 +29,18 @@ fn a_websocket_goes_both_ways_and_holds_its_place_until_it_ends() {
         stream.read_exact(&mut back).unwrap();
         assert_eq!(back, sent);
     }
-    assert_eq!(world.get("/").status, 429, "the only place is taken");
+    assert_eq!(gateway.get("/").status, 429, "the only place is taken");
     assert_eq!(upstream.count(), 1);
     drop(stream);
     wait("the tunnel ends", || upstream.open() == 0);
-    wait("the place is free", || world.get("/").status == 200);
+    wait("the place is free", || gateway.get("/").status == 200);
 }
 
 #[test]
-fn what_comes_with_the_request_for_a_tunnel_is_not_lost() {
+fn bytes_sent_with_an_upgrade_request_are_not_lost() {
     let upstream = Upstream::start();
-    let world = World::before(POLICY, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(POLICY, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(format!("{ASKS}at once").as_bytes())
         .unwrap();
@@ -51,17 +51,17 @@ fn what_comes_with_the_request_for_a_tunnel_is_not_lost() {
 }
 
 #[test]
-fn a_tunnel_that_the_server_refuses_leaves_a_connection_of_requests() {
+fn a_refused_upgrade_leaves_the_connection_usable() {
     let upstream = Upstream::start();
-    let world = World::before(POLICY, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(POLICY, upstream.port);
+    let mut stream = gateway.connect();
     let asks = ASKS.replace("/ws", "/plain");
     let again = "GET /again HTTP/1.1\r\nHost: a\r\n\r\n";
     stream
         .write_all(format!("{asks}{again}").as_bytes())
         .unwrap();
-    assert_eq!(crate::world::reply(&mut stream).status, 200);
-    assert_eq!(crate::world::reply(&mut stream).status, 200);
+    assert_eq!(crate::support::reply(&mut stream).status, 200);
+    assert_eq!(crate::support::reply(&mut stream).status, 200);
     assert_eq!(upstream.last().line, "GET /again HTTP/1.1");
     // And it can still become one.
     stream.write_all(ASKS.as_bytes()).unwrap();
@@ -69,13 +69,13 @@ fn a_tunnel_that_the_server_refuses_leaves_a_connection_of_requests() {
 }
 
 #[test]
-fn nothing_but_websockets_is_switched_to() {
+fn only_websocket_upgrades_are_accepted() {
     let upstream = Upstream::start();
-    let world = World::before(POLICY, upstream.port);
+    let gateway = TestGateway::before(POLICY, upstream.port);
     let asks = ASKS.replace("websocket", "h2c");
-    let mut stream = world.connect();
+    let mut stream = gateway.connect();
     stream.write_all(asks.as_bytes()).unwrap();
-    let answer = crate::world::reply(&mut stream);
+    let answer = crate::support::reply(&mut stream);
     // This server switches whatever it is asked.
     assert_eq!(answer.status, 502, "{answer:?}");
     assert_eq!(upstream.last().header("upgrade"), None);

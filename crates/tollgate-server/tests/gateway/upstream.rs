@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use std::time::Instant;
 
-use crate::world::pause;
+use crate::support::pause;
 
 /// A server behind the gateway.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     connections: AtomicUsize,
     open: AtomicUsize,
-    /// Requests under way, and the most that ever were.
+    /// Requests in flight, and their maximum so far.
     at_once: AtomicUsize,
     busiest: AtomicUsize,
     is_unhealthy: AtomicBool,
@@ -46,7 +46,7 @@ impl Seen {
             .filter(|(n, _)| n.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.trim().to_owned())
             .collect();
-        assert!(found.len() < 2, "{name} is there twice: {}", self.head);
+        assert!(found.len() < 2, "{name} is repeated: {}", self.head);
         found.into_iter().next()
     }
 }
@@ -230,7 +230,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
         if let Some((_, ms)) = path.split_once("?ms=") {
             pause(ms.parse().unwrap());
         }
-        // Before it answers: whoever has the answer may send the next.
+        // Before it answers: with the answer, the client may send the next request.
         shared.at_once.fetch_sub(1, SeqCst);
         let mut say = |text: &str| stream.write_all(text.as_bytes()).is_ok();
         let is_fine = match path.as_str() {

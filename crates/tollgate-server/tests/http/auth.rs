@@ -39,7 +39,7 @@ fn nginx(server: &Server, method: &str, uri: &str, client: &str) -> super::clien
 }
 
 #[test]
-fn a_proxy_is_told_with_headers_and_a_refusal_is_explained() {
+fn forward_auth_answers_with_headers_and_a_problem_body() {
     let server = Server::start(POLICY);
     let pass = traefik(&server, "POST", "/login?next=/", "203.0.113.7");
     assert_eq!((pass.status, pass.body.as_str()), (200, ""));
@@ -77,7 +77,7 @@ fn a_proxy_is_told_with_headers_and_a_refusal_is_explained() {
 }
 
 #[test]
-fn nginx_is_told_403_and_the_truth_beside_it() {
+fn nginx_gets_403_and_the_real_status_in_a_header() {
     let server = Server::start(POLICY);
     assert_eq!(nginx(&server, "POST", "/login", "203.0.113.7").status, 200);
     assert_eq!(nginx(&server, "POST", "/login", "203.0.113.7").status, 200);
@@ -115,7 +115,7 @@ fn nginx_is_told_403_and_the_truth_beside_it() {
 }
 
 #[test]
-fn each_mode_reads_its_own_headers_and_not_those_a_client_slips_in() {
+fn each_mode_reads_only_its_own_headers() {
     let server = Server::start(POLICY);
     for status in [200, 200, 403] {
         let headers = [
@@ -146,7 +146,7 @@ fn each_mode_reads_its_own_headers_and_not_those_a_client_slips_in() {
 }
 
 #[test]
-fn refusals_for_good_have_their_own_status() {
+fn permanent_refusals_have_their_own_status() {
     let server = Server::start(POLICY);
     assert_eq!(traefik(&server, "GET", "/big", "203.0.113.7").status, 422);
     assert_eq!(traefik(&server, "GET", "/a%2fb", "203.0.113.7").status, 400);
@@ -154,17 +154,17 @@ fn refusals_for_good_have_their_own_status() {
     assert_eq!(denied.status, 403);
     assert!(
         !denied.body.contains("scrapers"),
-        "lists are not told to clients: {}",
+        "lists are not expected to clients: {}",
         denied.body
     );
 }
 
 #[test]
-fn a_proxy_asks_with_any_method_and_says_what_about() {
+fn any_method_is_accepted_and_the_forwarded_one_decided() {
     let server = Server::start(POLICY);
     for method in ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"] {
-        let told = [("x-forwarded-uri", "/other")];
-        let reply = server.send(method, "/v1/auth", &told, b"");
+        let expected = [("x-forwarded-uri", "/other")];
+        let reply = server.send(method, "/v1/auth", &expected, b"");
         assert_eq!(reply.status, 200, "{method}");
         // Without it every request would look the same, and limits by path would be off.
         let reply = server.send(method, "/v1/auth", &[], b"");
@@ -175,7 +175,7 @@ fn a_proxy_asks_with_any_method_and_says_what_about() {
         "POST",
         "/v1/auth",
         &[("x-forwarded-uri", "/login")],
-        b"a body that nobody wants",
+        b"an unread body",
     );
     assert!(posted.header("ratelimit").is_some());
 }
@@ -191,7 +191,7 @@ fn other_headers_are_facts() {
 }
 
 #[test]
-fn what_is_said_twice_or_not_in_utf8_is_not_believed() {
+fn repeated_and_non_utf8_headers_are_refused() {
     let server = Server::start(POLICY);
     let twice = [
         ("x-forwarded-uri", "/login"),
@@ -211,7 +211,7 @@ fn what_is_said_twice_or_not_in_utf8_is_not_believed() {
 }
 
 #[test]
-fn a_peer_that_is_not_a_trusted_proxy_is_not_believed() {
+fn a_peer_that_is_no_trusted_proxy_is_refused() {
     let address =
         other_address().expect("this machine needs an address beside loopback: give it a network");
     let server = Server::on(&format!("{address}:0"), POLICY);
@@ -254,7 +254,7 @@ fn a_delay_is_served_before_the_answer() {
 }
 
 #[test]
-fn who_would_wait_too_long_gives_the_place_back() {
+fn a_wait_above_the_maximum_is_refunded() {
     let server = Server::start(POLICY);
     assert_eq!(traefik(&server, "GET", "/long", "203.0.113.7").status, 200);
     for _ in 0..10 {
@@ -268,7 +268,7 @@ fn who_would_wait_too_long_gives_the_place_back() {
 }
 
 #[test]
-fn who_leaves_while_its_delay_is_served_has_taken_nothing() {
+fn a_client_that_leaves_during_its_delay_is_refunded() {
     let policy =
         "default: pass\nlimits: [{ name: q, algorithm: leaky-bucket, allow: 1/10s, queue: 3 }]\n";
     for close in ["", "Connection: close\r\n"] {
@@ -303,7 +303,7 @@ fn who_leaves_while_its_delay_is_served_has_taken_nothing() {
 }
 
 #[test]
-fn stopping_does_not_let_those_in_who_wait() {
+fn a_shutdown_admits_no_waiting_request() {
     let policy =
         "default: pass\nlimits: [{ name: q, algorithm: leaky-bucket, allow: 1/10s, queue: 3 }]\n";
     let server = Server::start(policy);

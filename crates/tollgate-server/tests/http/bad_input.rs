@@ -1,4 +1,4 @@
-//! What strangers send. Never a 500, never silence, and the server goes on.
+//! Untrusted input: never a 500, always a response, and the server continues.
 
 use std::io::{Read, Write};
 
@@ -11,7 +11,7 @@ limits:
 ";
 
 #[test]
-fn a_body_that_is_not_understood_says_what_and_where() {
+fn a_malformed_body_names_the_error_and_its_place() {
     let server = Server::start(POLICY);
     let deep = format!("{{\"headers\":{}", "[".repeat(5_000));
     let deep_objects = "{\"fields\":".repeat(1_000);
@@ -26,8 +26,8 @@ fn a_body_that_is_not_understood_says_what_and_where() {
         ("{} {}", "trailing"),
         ("{}x", "trailing"),
         ("{\"pth\":\"/\"}", "did you mean `path`?"),
-        ("{\"hdrs\":{}}", "there is no field"),
-        ("{\"path\":\"/\",\"path\":\"/\"}", "twice"),
+        ("{\"hdrs\":{}}", "unknown field"),
+        ("{\"path\":\"/\",\"path\":\"/\"}", "is repeated"),
         ("{\"path\":7}", "expected a text"),
         ("{\"path\":null}", "expected a text"),
         ("{\"method\":[\"GET\"]}", "expected a text"),
@@ -46,7 +46,7 @@ fn a_body_that_is_not_understood_says_what_and_where() {
         ("{\"headers\":[]}", "an object of headers"),
         ("{\"headers\":{\"a\":7}}", "a text, or a list of texts"),
         ("{\"headers\":{\"a\":[7]}}", "expected a text"),
-        ("{\"headers\":{\"a\":\"1\",\"a\":\"2\"}}", "twice"),
+        ("{\"headers\":{\"a\":\"1\",\"a\":\"2\"}}", "is repeated"),
         ("{\"fields\":{\"a\":1.5}}", "a text or a whole number"),
         ("{\"fields\":{\"a\":{}}}", "a text or a whole number"),
         ("{\"descriptor\":7}", "an object of texts"),
@@ -56,10 +56,13 @@ fn a_body_that_is_not_understood_says_what_and_where() {
         ),
         (
             "{\"descriptor\":[{\"key\":\"a\",\"value\":\"b\",\"x\":1}]}",
-            "there is no field",
+            "unknown field",
         ),
-        ("{\"key\":\"a\"}", "add `limit`"),
-        ("{\"limit\":\"per-ip\",\"path\":\"/\"}", "leave out"),
+        ("{\"key\":\"a\"}", "`key` needs `limit`"),
+        (
+            "{\"limit\":\"per-ip\",\"path\":\"/\"}",
+            "`limit` excludes facts",
+        ),
         (
             "{\"limit\":\"per-ip\",\"key\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}",
             "more than 8",
@@ -128,7 +131,7 @@ fn batches_and_settlements_are_read_as_strictly() {
 }
 
 #[test]
-fn wrong_paths_methods_and_types_are_told() {
+fn wrong_paths_methods_and_types_are_client_errors() {
     let server = Server::start(POLICY);
     let lost = server.get("/v1/chek");
     assert_eq!(lost.status, 404);
@@ -167,7 +170,7 @@ fn wrong_paths_methods_and_types_are_told() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_and_the_answer_arrives() {
+fn an_oversized_request_is_refused_and_the_response_arrives() {
     let server = Server::start(POLICY);
     let large = format!("{{\"path\":\"{}\"}}", "a".repeat(70_000));
     assert_eq!(server.check(&large).status, 413);
@@ -195,7 +198,7 @@ fn what_is_too_large_is_refused_and_the_answer_arrives() {
 }
 
 #[test]
-fn what_is_not_http_is_refused() {
+fn bytes_that_are_not_http_are_refused() {
     let server = Server::start(POLICY);
     for sent in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
@@ -220,7 +223,7 @@ fn what_is_not_http_is_refused() {
     // What stands behind the last request does not cost it its answer.
     let sent = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\nleft over";
     assert!(server.raw(sent).starts_with(b"HTTP/1.1 200"));
-    // Headers are bytes; what is not UTF-8 in one that nobody asks for harms nobody.
+    // Headers are bytes: one that no rule reads need not be UTF-8.
     assert!(
         server
             .raw(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-a: \xff\xfe\r\n\r\n")
@@ -230,14 +233,14 @@ fn what_is_not_http_is_refused() {
 }
 
 #[test]
-fn chunked_bodies_are_bodies() {
+fn chunked_bodies_are_read() {
     let server = Server::start(POLICY);
     let sent = b"POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n";
     assert_eq!(parse(&server.raw(sent)).status, 200);
 }
 
 #[test]
-fn a_body_in_pieces_and_requests_behind_each_other_are_understood() {
+fn split_bodies_and_pipelined_requests_are_read() {
     let server = Server::start(POLICY);
     let mut stream = server.connect();
     for piece in [

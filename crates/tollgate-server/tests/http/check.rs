@@ -51,7 +51,7 @@ fn a_request_passes_until_the_limit_is_met() {
 }
 
 #[test]
-fn a_tier_has_its_own_quota_and_tells_its_weight() {
+fn a_tier_has_its_own_quota_and_reports_its_weight() {
     let server = Server::start(POLICY);
     let json = server
         .check(r#"{"path":"/rides/1","headers":{"x-rider-id":"42","x-plan":["pro"]}}"#)
@@ -63,7 +63,7 @@ fn a_tier_has_its_own_quota_and_tells_its_weight() {
 }
 
 #[test]
-fn lists_are_asked_first_and_name_their_rule() {
+fn lists_apply_first_and_name_their_rule() {
     let server = Server::start(POLICY);
     let denied = server.check(r#"{"path":"/healthz","ip":"198.51.100.9"}"#);
     assert_eq!(denied.status, 403);
@@ -83,7 +83,7 @@ fn lists_are_asked_first_and_name_their_rule() {
 }
 
 #[test]
-fn keys_that_are_missing_blocked_or_free_are_told_apart() {
+fn missing_blocked_and_unlimited_keys_have_different_reasons() {
     let server = Server::start(POLICY);
     let missing = server.check(r#"{"path":"/paid"}"#);
     assert_eq!(
@@ -116,14 +116,14 @@ fn a_cost_above_the_limit_can_never_pass() {
 }
 
 #[test]
-fn a_path_that_is_not_believed_is_a_bad_request() {
+fn an_ambiguous_path_is_a_bad_request() {
     let server = Server::start(POLICY);
     let bad = server.check(r#"{"path":"/rides/%2e%2e%2flogin"}"#);
     assert_eq!((bad.status, &bad.json()["reason"]), (400, &"path".into()));
 }
 
 #[test]
-fn all_spellings_of_a_path_share_one_allowance() {
+fn all_spellings_of_a_path_share_one_quota() {
     let server = Server::start(POLICY);
     for (path, status) in [
         ("/login", 200),
@@ -142,7 +142,7 @@ fn all_spellings_of_a_path_share_one_allowance() {
 #[test]
 fn the_callers_own_address_is_never_the_clients() {
     let server = Server::start(POLICY);
-    // Without an address nobody can be told apart: all share one allowance.
+    // Without an address all share one quota.
     for status in [200, 200, 200, 429] {
         assert_eq!(server.check(r#"{"path":"/login"}"#).status, status);
     }
@@ -153,7 +153,7 @@ fn the_callers_own_address_is_never_the_clients() {
 }
 
 #[test]
-fn a_place_in_a_queue_tells_how_long_to_wait() {
+fn a_leaky_bucket_slot_reports_its_delay() {
     let server = Server::start(POLICY);
     let verdicts: Vec<_> = (0..6)
         .map(|_| server.check(r#"{"path":"/queue"}"#))
@@ -167,7 +167,7 @@ fn a_place_in_a_queue_tells_how_long_to_wait() {
 }
 
 #[test]
-fn a_shadow_says_what_it_would_do_and_does_nothing() {
+fn a_shadow_limit_reports_and_never_refuses() {
     let server = Server::start(POLICY);
     let ask = r#"{"path":"/watched"}"#;
     assert!(
@@ -183,7 +183,7 @@ fn a_shadow_says_what_it_would_do_and_does_nothing() {
 }
 
 #[test]
-fn peeking_and_asking_for_nothing_take_nothing() {
+fn peeks_and_zero_costs_charge_nothing() {
     let server = Server::start(POLICY);
     let ask = r#"{"path":"/login","ip":"203.0.113.7"}"#;
     for _ in 0..5 {
@@ -202,7 +202,7 @@ fn peeking_and_asking_for_nothing_take_nothing() {
 }
 
 #[test]
-fn a_limit_is_asked_by_its_name() {
+fn a_limit_is_charged_by_its_name() {
     let server = Server::start(POLICY);
     let ask = r#"{"limit":"per-rider","key":"42","cost":2}"#;
     assert_eq!(server.check(ask).json()["remaining"], 0);
@@ -263,7 +263,7 @@ fn a_batch_is_decided_in_order() {
 }
 
 #[test]
-fn the_limits_in_force_are_told_without_keys() {
+fn the_active_limits_are_listed_without_keys() {
     let server = Server::start(POLICY);
     let reply = server.get("/v1/limits");
     assert_eq!(reply.status, 200);
@@ -285,7 +285,7 @@ fn the_limits_in_force_are_told_without_keys() {
 }
 
 #[test]
-fn people_and_probes_are_answered() {
+fn the_welcome_page_and_probes_are_answered() {
     let server = Server::start(POLICY);
     assert!(server.get("/").body.contains("curl"));
     assert_eq!(server.get("/health").body, r#"{"status":"ok"}"#);

@@ -8,7 +8,7 @@ use tollgate_testkit::http::{connect, raw};
 
 pub(crate) use tollgate_testkit::http::Reply;
 
-use super::documented;
+use super::openapi;
 
 /// A running server; it stops when this is dropped.
 pub(crate) struct Server {
@@ -83,7 +83,7 @@ impl Server {
         sent.extend_from_slice(b"\r\n");
         sent.extend_from_slice(body);
         let reply = Reply::read_for(method, &mut self.raw(&sent).as_slice()).unwrap();
-        documented::check(method, target, &reply);
+        openapi::check(method, target, &reply);
         reply
     }
 

@@ -1,4 +1,4 @@
-//! The door for decisions, over real sockets.
+//! Tests of the HTTP API over sockets.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ mod auth;
 mod bad_input;
 mod check;
 mod client;
-mod documented;
+mod fast_path;
 mod fields;
-mod lanes;
+mod openapi;
 mod settle;

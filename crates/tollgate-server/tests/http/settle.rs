@@ -12,7 +12,7 @@ limits:
 const LLM: &str = r#"{"path":"/llm","headers":{"who":"a"},"cost":60,"reserve":true}"#;
 
 #[test]
-fn what_was_reserved_is_corrected_once() {
+fn a_reservation_is_corrected_once() {
     let server = Server::start(POLICY);
     let reply = server.check(LLM);
     assert_eq!(reply.json()["remaining"], 40);
@@ -71,7 +71,7 @@ fn a_reservation_is_cancelled_and_paid_beyond_what_is_left() {
 }
 
 #[test]
-fn a_place_is_always_reserved_and_free_when_done() {
+fn a_permit_is_always_reserved_and_released_by_settling() {
     let server = Server::start(POLICY);
     let ask = r#"{"path":"/jobs"}"#;
     let first = server.check(ask);
@@ -91,7 +91,7 @@ fn a_place_is_always_reserved_and_free_when_done() {
 }
 
 #[test]
-fn nothing_taken_is_nothing_reserved() {
+fn an_uncharged_request_has_no_reservation() {
     let server = Server::start(POLICY);
     assert!(server.check(r#"{"path":"/free","reserve":true}"#).json()["reservation"].is_null());
     assert!(

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tollgate_server::admin::{AdminSettings, Tokens, serve};
 use tollgate_server::engine::Engine;
 
-use crate::world::{Directory, TOKEN, admitted, logged_by_all, operate, policy, send, start};
+use crate::support::{Directory, TOKEN, admitted, logged_by_all, operate, policy, send, start};
 
 const ROUTES: [(&str, &str, bool); 14] = [
     ("GET", "/health", false),
@@ -33,14 +33,14 @@ const ROUTES: [(&str, &str, bool); 14] = [
 ];
 
 /// A server for operators, and how to end it.
-pub(crate) struct Desk {
+pub(crate) struct TestServer {
     pub(crate) at: SocketAddr,
     pub(crate) engine: Arc<Engine>,
     _stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
 }
 
-pub(crate) fn desk(policy: &Path) -> Desk {
+pub(crate) fn serve_policy(policy: &Path) -> TestServer {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -56,7 +56,7 @@ pub(crate) fn desk(policy: &Path) -> Desk {
     };
     let served = serve(listener, Arc::clone(&engine), settings, 256, stopped);
     runtime.spawn(served);
-    Desk {
+    TestServer {
         at,
         engine,
         _stop: stop,
@@ -65,13 +65,14 @@ pub(crate) fn desk(policy: &Path) -> Desk {
 }
 
 #[test]
-fn every_route_asks_for_a_token_where_it_should() {
+fn every_route_requires_a_token_where_documented() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     for (method, route, needs_token) in ROUTES {
         // One for each: failures are limited.
-        let desk = desk(&path);
-        let status = |headers: &[(&str, &str)]| send(desk.at, method, route, headers, "{}").status;
+        let server = serve_policy(&path);
+        let status =
+            |headers: &[(&str, &str)]| send(server.at, method, route, headers, "{}").status;
         let without = status(&[]);
         let wrong = status(&[("Authorization", "Bearer 00000000000000000000000000000000")]);
         let basic = status(&[("Authorization", &format!("Basic {TOKEN}"))]);
@@ -110,30 +111,30 @@ fn every_route_asks_for_a_token_where_it_should() {
             if method == "GET" { right } else { 415 },
             "{method} {route}"
         );
-        assert_eq!(send(desk.at, "PATCH", route, &[], "").status, 405);
+        assert_eq!(send(server.at, "PATCH", route, &[], "").status, 405);
     }
 }
 
 #[test]
-fn failures_are_limited_and_a_right_token_is_not() {
+fn failed_logins_are_rate_limited_and_valid_tokens_are_not() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
     let wrong = [("Authorization", "Bearer nonsense")];
     let statuses: Vec<u16> = (0..12)
-        .map(|_| send(desk.at, "GET", "/top", &wrong, "").status)
+        .map(|_| send(server.at, "GET", "/top", &wrong, "").status)
         .collect();
     assert_eq!(statuses[..10], [401; 10]);
     assert_eq!(statuses[10..], [429; 2]);
-    let got = send(desk.at, "GET", "/top", &wrong, "");
+    let got = send(server.at, "GET", "/top", &wrong, "");
     got.must("retry-after");
-    assert_eq!(operate(desk.at, "GET", "/top", "").status, 200);
-    assert_eq!(send(desk.at, "GET", "/health", &wrong, "").status, 200);
+    assert_eq!(operate(server.at, "GET", "/top", "").status, 200);
+    assert_eq!(send(server.at, "GET", "/health", &wrong, "").status, 200);
 }
 
 #[test]
-fn what_is_wrong_is_told_with_a_hint() {
+fn errors_have_a_code_and_a_hint() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
     let large = " ".repeat(70_000);
     let faults = [
         ("GET", "/nothing", "", 404),
@@ -185,7 +186,7 @@ fn what_is_wrong_is_told_with_a_hint() {
         ),
     ];
     for (method, path, body, status) in faults {
-        let got = operate(desk.at, method, path, body);
+        let got = operate(server.at, method, path, body);
         assert_eq!(got.status, status, "{method} {path} {body:.80}: {got:?}");
         assert_eq!(
             got.must("content-type"),
@@ -201,52 +202,55 @@ fn what_is_wrong_is_told_with_a_hint() {
             );
         }
     }
-    assert!(desk.engine.overrides().is_empty() && !desk.engine.is_switched_off());
+    assert!(server.engine.overrides().is_empty() && !server.engine.is_switched_off());
 }
 
 #[test]
 fn overrides_are_set_listed_and_removed() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
     let body = json!({"limit": "users", "key": "ann", "blocked": true}).to_string();
-    let got = operate(desk.at, "PUT", "/overrides", &body).json();
+    let got = operate(server.at, "PUT", "/overrides", &body).json();
     assert_eq!(
         (&got["key"], &got["persisted"]),
         (&json!(["ann"]), &json!(false))
     );
-    assert_eq!(admitted(&desk.engine, "ann", 5), 0);
-    let listed = operate(desk.at, "GET", "/overrides", "").json();
+    assert_eq!(admitted(&server.engine, "ann", 5), 0);
+    let listed = operate(server.at, "GET", "/overrides", "").json();
     assert_eq!(listed["overrides"][0]["change"], json!({"blocked": true}));
-    let metrics = send(desk.at, "GET", "/metrics", &[], "").body;
+    let metrics = send(server.at, "GET", "/metrics", &[], "").body;
     assert!(metrics.contains("\ntollgate_overrides 1\n"));
     let body = json!({"limit": "users", "key": ["ann"]}).to_string();
-    assert_eq!(operate(desk.at, "DELETE", "/overrides", &body).status, 200);
-    assert_eq!(admitted(&desk.engine, "ann", 9), 5);
+    assert_eq!(
+        operate(server.at, "DELETE", "/overrides", &body).status,
+        200
+    );
+    assert_eq!(admitted(&server.engine, "ann", 9), 5);
 }
 
 #[test]
-fn the_switch_works_at_once_and_is_seen() {
+fn the_switch_applies_at_once_and_shows_in_health() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(1)));
-    assert_eq!(admitted(&desk.engine, "ann", 5), 1);
-    let got = operate(desk.at, "POST", "/switch", "{\"limiting\": \"off\"}");
+    let server = serve_policy(&dir.write("p.yaml", &policy(1)));
+    assert_eq!(admitted(&server.engine, "ann", 5), 1);
+    let got = operate(server.at, "POST", "/switch", "{\"limiting\": \"off\"}");
     assert_eq!(got.json(), json!({"limiting": "off", "was": "on"}));
-    assert_eq!(admitted(&desk.engine, "ann", 5), 5);
+    assert_eq!(admitted(&server.engine, "ann", 5), 5);
     assert_eq!(
-        send(desk.at, "GET", "/ready", &[], "").json()["limiting"],
+        send(server.at, "GET", "/ready", &[], "").json()["limiting"],
         "off"
     );
-    let metrics = send(desk.at, "GET", "/metrics", &[], "").body;
+    let metrics = send(server.at, "GET", "/metrics", &[], "").body;
     assert!(metrics.contains("\ntollgate_switched_off 1\n"));
-    operate(desk.at, "POST", "/switch", "{\"limiting\": \"on\"}");
-    assert_eq!(admitted(&desk.engine, "ann", 5), 0);
+    operate(server.at, "POST", "/switch", "{\"limiting\": \"on\"}");
+    assert_eq!(admitted(&server.engine, "ann", 5), 0);
 }
 
 #[test]
-fn a_reload_says_what_it_came_to() {
+fn a_reload_returns_its_result() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(1)));
-    let reload = || operate(desk.at, "POST", "/reload", "");
+    let server = serve_policy(&dir.write("p.yaml", &policy(1)));
+    let reload = || operate(server.at, "POST", "/reload", "");
     assert_eq!(reload().json()["outcome"], "unchanged");
     dir.write("p.yaml", &policy(2));
     let got = reload().json();
@@ -259,7 +263,7 @@ fn a_reload_says_what_it_came_to() {
     assert_eq!(got.status, 409);
     assert_eq!(got.json()["code"], "policy-invalid");
     assert!(!got.json()["problems"].as_array().unwrap().is_empty());
-    let ready = send(desk.at, "GET", "/ready", &[], "");
+    let ready = send(server.at, "GET", "/ready", &[], "");
     assert_eq!(ready.status, 200);
     let ready = ready.json();
     assert_eq!(ready["status"], "degraded");
@@ -268,53 +272,53 @@ fn a_reload_says_what_it_came_to() {
 }
 
 #[test]
-fn the_policy_and_the_standing_of_a_key_can_be_read() {
+fn the_policy_and_the_status_of_a_key_are_readable() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(5)));
-    admitted(&desk.engine, "ann", 7);
-    let got = operate(desk.at, "GET", "/policy", "").json();
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
+    admitted(&server.engine, "ann", 7);
+    let got = operate(server.at, "GET", "/policy", "").json();
     assert_eq!(got["limits"][0]["name"], "users");
     assert_eq!(got["limits"][0]["key"], json!(["header.x-user"]));
     assert_eq!(got["limits"][0]["quota"]["units"], 5);
     let peek = |key: &str| {
         let body = json!({"limit": "users", "key": key}).to_string();
-        operate(desk.at, "POST", "/peek", &body).json()
+        operate(server.at, "POST", "/peek", &body).json()
     };
     assert_eq!(
         (&peek("ann")["verdict"], &peek("ann")["remaining"]),
         (&json!("refuse"), &json!(0))
     );
     assert_eq!(peek("bob")["verdict"], "pass");
-    let top = operate(desk.at, "GET", "/top", "").json();
+    let top = operate(server.at, "GET", "/top", "").json();
     assert_eq!(top["refused"][0]["key"], json!(["ann"]));
     assert_eq!(top["refused"][0]["refused"], 2);
 }
 
 #[test]
-fn answers_are_not_kept_or_guessed_at() {
+fn responses_are_not_cached_or_sniffed() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
     for (method, path, _) in ROUTES {
-        let got = operate(desk.at, method, path, "{}");
+        let got = operate(server.at, method, path, "{}");
         assert_eq!(got.must("cache-control"), "no-store", "{got:?}");
         assert_eq!(got.must("x-content-type-options"), "nosniff", "{got:?}");
     }
 }
 
 #[test]
-fn every_change_leaves_a_line_that_says_who_and_what_it_was_before() {
+fn every_change_is_logged_with_actor_and_old_value() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
     logged_by_all();
     for change in [json!({"allow": "7/h"}), json!({"blocked": true})] {
         let mut body = change;
         body["limit"] = "users".into();
         body["key"] = "audited-key".into();
-        operate(desk.at, "PUT", "/overrides", &body.to_string());
+        operate(server.at, "PUT", "/overrides", &body.to_string());
     }
     let body = json!({"limit": "users", "key": "audited-key"}).to_string();
-    operate(desk.at, "DELETE", "/overrides", &body);
-    operate(desk.at, "POST", "/switch", "{\"limiting\": \"off\"}");
+    operate(server.at, "DELETE", "/overrides", &body);
+    operate(server.at, "POST", "/switch", "{\"limiting\": \"off\"}");
     let lines = logged_by_all();
     let audit = lines
         .iter()
@@ -353,11 +357,11 @@ fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 #[test]
 fn silent_connections_do_not_take_the_admin_port() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
     let mut silent: Vec<_> = (0..256)
-        .map(|_| connect_from([127, 0, 0, 1], desk.at))
+        .map(|_| connect_from([127, 0, 0, 1], server.at))
         .collect();
-    let mut operator = connect_from([127, 0, 0, 2], desk.at);
+    let mut operator = connect_from([127, 0, 0, 2], server.at);
     operator
         .write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .unwrap();
@@ -374,5 +378,5 @@ fn silent_connections_do_not_take_the_admin_port() {
             .unwrap();
         assert!(!matches!(stream.read(&mut [0]), Ok(1..)));
     }
-    assert_eq!(send(desk.at, "GET", "/health", &[], "").status, 200);
+    assert_eq!(send(server.at, "GET", "/health", &[], "").status, 200);
 }

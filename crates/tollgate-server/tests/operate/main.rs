@@ -1,4 +1,4 @@
-//! A server as operators meet it: real files, real sockets.
+//! Tests of operation: files, signals and the admin port.
 
 #![cfg(unix)]
 #![expect(
@@ -15,4 +15,4 @@ mod reload;
 mod run;
 mod scrape;
 mod state;
-mod world;
+mod support;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tollgate_server::engine::{Engine, OVERRIDES_MAX, OverrideError, ReloadCause, for_tests};
 
-use crate::world::{Directory, admitted, policy, start};
+use crate::support::{Directory, admitted, policy, start};
 
 fn change(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
@@ -16,7 +16,7 @@ fn set(engine: &Engine, key: &str, what: Value) {
 }
 
 #[test]
-fn an_override_is_in_force_at_once_and_what_was_used_counts() {
+fn an_override_applies_at_once_and_keeps_usage() {
     let engine = for_tests(&policy(5));
     assert_eq!(admitted(&engine, "ann", 3), 3);
     set(&engine, "ann", json!({"allow": "1/h", "burst": 8}));
@@ -33,7 +33,7 @@ fn an_override_is_in_force_at_once_and_what_was_used_counts() {
         engine
             .remove_override("users", &["ann".into()])
             .unwrap_err(),
-        OverrideError::NotThere
+        OverrideError::NotFound
     ));
 }
 
@@ -53,7 +53,7 @@ fn overrides_survive_a_reload_and_wait_for_a_limit_that_they_fit() {
     );
     engine.reload(ReloadCause::Watch).unwrap();
     assert_eq!(admitted(&engine, "ann", 20), 2);
-    assert!(!engine.overrides()[0].in_force);
+    assert!(!engine.overrides()[0].active);
     assert_eq!(engine.health().status, "degraded");
     assert!(engine.metrics().contains("\ntollgate_overrides 0\n"));
 
@@ -80,7 +80,7 @@ fn an_override_that_is_over_before_it_begins_is_refused() {
 }
 
 #[test]
-fn a_wrong_override_changes_nothing_and_says_what_is_wrong() {
+fn an_invalid_override_changes_nothing_and_names_the_error() {
     let engine = for_tests(&policy(5));
     let try_set = |limit: &str, key: &[&str], what: Value| {
         let key: Vec<String> = key.iter().map(|part| (*part).into()).collect();
@@ -103,7 +103,7 @@ fn a_wrong_override_changes_nothing_and_says_what_is_wrong() {
 }
 
 #[test]
-fn there_is_an_end_to_overrides() {
+fn the_number_of_overrides_is_bounded() {
     let dir = Directory::new();
     let engine = start(&dir.write("p.yaml", &policy(1)), None);
     // Filling it one by one would read each of them again for each; the state file is the short way.

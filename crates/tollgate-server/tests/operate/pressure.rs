@@ -1,11 +1,11 @@
-//! Less for everybody, by an operator's word.
+//! Load shedding by an operator.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::admin::desk;
-use crate::world::{Directory, admitted, logged_by_all, operate, policy, send};
+use crate::admin::serve_policy;
+use crate::support::{Directory, admitted, logged_by_all, operate, policy, send};
 
 const HALF: &str = r#"{"scale": "50%", "for": "10m"}"#;
 
@@ -19,15 +19,15 @@ fn pause() {
 }
 
 #[test]
-fn an_operator_leaves_half_of_everything_and_gives_it_back() {
+fn an_operator_halves_all_limits_and_restores_them() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(10)));
-    let got = operate(desk.at, "GET", "/pressure", "").json();
+    let server = serve_policy(&dir.write("p.yaml", &policy(10)));
+    let got = operate(server.at, "GET", "/pressure", "").json();
     assert_eq!(
         (&got["scale"], &got["held_until"]),
         (&json!("100%"), &json!(null))
     );
-    let got = operate(desk.at, "POST", "/pressure", HALF);
+    let got = operate(server.at, "POST", "/pressure", HALF);
     assert_eq!(got.status, 200, "{}", got.body);
     let got = got.json();
     assert_eq!(
@@ -35,61 +35,61 @@ fn an_operator_leaves_half_of_everything_and_gives_it_back() {
         (&json!("50%"), &json!("50%"))
     );
     assert!(got["held_until"].as_u64().is_some());
-    assert_eq!(admitted(&desk.engine, "ann", 20), 5);
-    let ready = send(desk.at, "GET", "/ready", &[], "").json();
+    assert_eq!(admitted(&server.engine, "ann", 20), 5);
+    let ready = send(server.at, "GET", "/ready", &[], "").json();
     assert_eq!(ready["pressure"], json!({"scale": "50%", "held": true}));
     assert_eq!(ready["status"], "ok");
-    let metrics = send(desk.at, "GET", "/metrics", &[], "").body;
+    let metrics = send(server.at, "GET", "/metrics", &[], "").body;
     assert!(
         metrics.contains("\ntollgate_pressure_scale_ratio 0.500000\n"),
         "{metrics}"
     );
     // Whatever is observed.
-    desk.engine.step_pressure();
-    assert_eq!(admitted(&desk.engine, "bob", 20), 5);
+    server.engine.step_pressure();
+    assert_eq!(admitted(&server.engine, "bob", 20), 5);
     // Given back, it grows from where it was.
-    let got = operate(desk.at, "DELETE", "/pressure", "");
+    let got = operate(server.at, "DELETE", "/pressure", "");
     assert_eq!(got.json()["held_until"], json!(null));
     pause();
-    desk.engine.step_pressure();
-    let got = operate(desk.at, "GET", "/pressure", "").json();
+    server.engine.step_pressure();
+    let got = operate(server.at, "GET", "/pressure", "").json();
     assert_eq!(got["scale"], "51.99%");
     operate(
-        desk.at,
+        server.at,
         "POST",
         "/pressure",
         r#"{"scale": "100%", "for": "1s"}"#,
     );
-    assert_eq!(admitted(&desk.engine, "cid", 20), 10);
+    assert_eq!(admitted(&server.engine, "cid", 20), 10);
 }
 
 #[test]
-fn a_reload_under_pressure_is_under_pressure() {
+fn a_reload_keeps_the_scale() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(10)));
-    operate(desk.at, "POST", "/pressure", HALF);
+    let server = serve_policy(&dir.write("p.yaml", &policy(10)));
+    operate(server.at, "POST", "/pressure", HALF);
     dir.write("p.yaml", &policy(20));
     assert_eq!(
-        operate(desk.at, "POST", "/reload", "").json()["outcome"],
+        operate(server.at, "POST", "/reload", "").json()["outcome"],
         "changed"
     );
-    assert_eq!(admitted(&desk.engine, "ann", 30), 10);
+    assert_eq!(admitted(&server.engine, "ann", 30), 10);
 }
 
 #[test]
-fn nobody_is_left_with_less_than_the_floor() {
+fn no_tier_is_scaled_below_its_floor() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(100)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(100)));
     let body = r#"{"scale": "0.01%", "for": "1h"}"#;
-    let got = operate(desk.at, "POST", "/pressure", body).json();
+    let got = operate(server.at, "POST", "/pressure", body).json();
     assert_eq!(got["scale"], "10%");
-    assert_eq!(admitted(&desk.engine, "ann", 30), 10);
+    assert_eq!(admitted(&server.engine, "ann", 30), 10);
 }
 
 #[test]
-fn what_makes_no_sense_is_told_with_a_hint_and_changes_nothing() {
+fn an_invalid_scale_is_refused_with_a_hint() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(10)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(10)));
     for body in [
         "",
         "{}",
@@ -102,26 +102,26 @@ fn what_makes_no_sense_is_told_with_a_hint_and_changes_nothing() {
         r#"{"scale": "50%", "for": "soon"}"#,
         r#"{"scale": "50%", "for": "10m", "more": 1}"#,
     ] {
-        let got = operate(desk.at, "POST", "/pressure", body);
+        let got = operate(server.at, "POST", "/pressure", body);
         assert_eq!(got.status, 400, "{body}: {}", got.body);
         let hint = got.json()["hint"].to_string();
         assert!(hint.contains("50%") && hint.contains("10m"), "{hint}");
     }
-    assert_eq!(admitted(&desk.engine, "ann", 20), 10);
+    assert_eq!(admitted(&server.engine, "ann", 20), 10);
 }
 
 #[test]
-fn every_change_of_pressure_leaves_a_line() {
+fn every_change_of_the_scale_is_logged() {
     let dir = Directory::new();
-    let desk = desk(&dir.write("p.yaml", &policy(10)));
+    let server = serve_policy(&dir.write("p.yaml", &policy(10)));
     logged_by_all();
     operate(
-        desk.at,
+        server.at,
         "POST",
         "/pressure",
         r#"{"scale": "37.5%", "for": "10m"}"#,
     );
-    operate(desk.at, "DELETE", "/pressure", "");
+    operate(server.at, "DELETE", "/pressure", "");
     let lines = logged_by_all();
     for says in [
         "action=\"pressure\" old=100% new=37.5",

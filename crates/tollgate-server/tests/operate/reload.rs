@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::oneshot;
-use tollgate_server::engine::{ReloadError, Reloaded, ReloadCause, for_tests, watch};
+use tollgate_server::engine::{ReloadCause, ReloadError, Reloaded, for_tests, watch};
 
-use crate::world::{Directory, admitted, ask, logged, policy, soon, start};
+use crate::support::{Directory, admitted, ask, logged, policy, soon, start};
 
 #[test]
-fn the_same_content_is_no_other_policy() {
+fn the_same_content_is_not_reloaded() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
@@ -28,7 +28,7 @@ fn the_same_content_is_no_other_policy() {
 }
 
 #[test]
-fn a_policy_that_is_no_file_is_never_another() {
+fn a_built_in_policy_is_never_reloaded() {
     let engine = for_tests(&policy(5));
     assert_eq!(
         engine.reload(ReloadCause::Watch).unwrap(),
@@ -37,7 +37,7 @@ fn a_policy_that_is_no_file_is_never_another() {
 }
 
 #[test]
-fn a_bad_file_keeps_the_last_good_policy_and_says_so_until_it_is_mended() {
+fn an_invalid_file_keeps_the_last_valid_policy_and_degrades_health() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
@@ -87,15 +87,15 @@ fn health_quotes_nothing_of_a_bad_file() {
     );
     let error = engine.reload(ReloadCause::Watch).unwrap_err();
     assert!(error.to_string().contains("secret-thing"));
-    let told = engine.health().policy.last_error.unwrap().message;
+    let message = engine.health().policy.last_error.unwrap().message;
     assert!(
-        !told.contains("secret") && told.contains("in line 3"),
-        "{told}"
+        !message.contains("secret") && message.contains("in line 3"),
+        "{message}"
     );
 }
 
 #[test]
-fn a_file_that_vanishes_or_is_none_keeps_the_last_good_policy() {
+fn a_missing_file_keeps_the_last_valid_policy() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
@@ -140,14 +140,16 @@ fn the_same_fault_is_logged_once() {
 }
 
 #[test]
-fn another_policy_leaves_a_line_with_what_was_and_what_is() {
+fn a_reload_logs_the_old_and_the_new_hash() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     let old = engine.health().policy.content;
     dir.write("p.yaml", &policy(6));
     let lines = logged(|| {
-        engine.reload(ReloadCause::Admin([192, 0, 2, 9].into())).unwrap();
+        engine
+            .reload(ReloadCause::Admin([192, 0, 2, 9].into()))
+            .unwrap();
     });
     let new = engine.health().policy.content;
     let line = lines
@@ -165,7 +167,7 @@ fn another_policy_leaves_a_line_with_what_was_and_what_is() {
 }
 
 #[test]
-fn nobody_is_admitted_twice_while_the_policy_is_reloaded_two_hundred_times() {
+fn two_hundred_reloads_under_load_admit_exactly_the_limit() {
     const USERS: usize = 4;
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
@@ -271,7 +273,7 @@ const WAYS: [(&str, Replace); 6] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_a_file_is_replaced_it_is_seen_within_three_seconds() {
+async fn every_way_of_replacing_the_file_is_noticed_within_three_seconds() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(1));
     let engine = start(&path, None);

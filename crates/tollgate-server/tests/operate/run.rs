@@ -14,7 +14,7 @@ use tollgate_policy::shared::{
 use tollgate_server::engine::{EngineSettings, OpenStore, PolicyOrigin};
 use tollgate_server::{AdminBind, RunError, ServerSettings, Started, run};
 
-use crate::world::{Directory, TOKEN, admitted, policy, send, settings, soon};
+use crate::support::{Directory, TOKEN, admitted, policy, send, settings, soon};
 
 fn local() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
@@ -38,13 +38,13 @@ fn all(dir: &Directory, tokens: &[&str], admin: SocketAddr) -> ServerSettings {
 /// Runs a server while `during` looks at it.
 async fn running(settings: ServerSettings, during: impl AsyncFnOnce(&Started)) {
     let (stop, stopped) = oneshot::channel::<()>();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let server = tokio::spawn(run(
         settings,
-        move |started| tell.send(started.clone()).unwrap(),
+        move |started| sender.send(started.clone()).unwrap(),
         async { drop(stopped.await) },
     ));
-    let started = tokio::task::spawn_blocking(move || told.recv().unwrap())
+    let started = tokio::task::spawn_blocking(move || receiver.recv().unwrap())
         .await
         .unwrap();
     during(&started).await;
@@ -54,7 +54,7 @@ async fn running(settings: ServerSettings, during: impl AsyncFnOnce(&Started)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_makes_up_a_token_on_loopback_and_keeps_its_state() {
+async fn a_server_on_loopback_generates_a_token_and_keeps_its_state() {
     let dir = Directory::new();
     dir.write("p.yaml", &policy(5));
     running(all(&dir, &[], local()), async |started| {
@@ -91,7 +91,7 @@ async fn state_is_written_while_the_server_runs() {
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         let copy = dir.file("copy");
         std::fs::copy(dir.file("s"), &copy).unwrap();
-        let other = crate::world::start(&dir.file("p.yaml"), Some(&copy));
+        let other = crate::support::start(&dir.file("p.yaml"), Some(&copy));
         assert_eq!(admitted(&other, "ann", 9), 1);
     })
     .await;
@@ -118,10 +118,10 @@ async fn an_admin_port_that_is_open_to_a_network_needs_a_token() {
 }
 
 #[tokio::test]
-async fn what_keeps_a_server_from_starting_is_told_with_how_to_mend_it() {
+async fn start_errors_have_a_hint() {
     let dir = Directory::new();
     let error = refused(all(&dir, &[TOKEN], local())).await.to_string();
-    assert!(error.contains("is not there\nhint: "), "{error}");
+    assert!(error.contains("does not exist\nhint: "), "{error}");
     dir.write("p.yaml", &policy(5));
     dir.write("s", "something else");
     let error = refused(all(&dir, &[TOKEN], local())).await.to_string();
@@ -138,7 +138,7 @@ async fn what_keeps_a_server_from_starting_is_told_with_how_to_mend_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hangup_is_a_reason_to_look_and_not_to_end() {
+async fn sighup_reloads_and_does_not_stop_the_server() {
     let dir = Directory::new();
     dir.write("p.yaml", &policy(5));
     running(all(&dir, &[TOKEN], local()), async |started| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_policy::{Facts, QueuePlace};
 use tollgate_server::engine::{Engine, Protocol, for_tests};
 
-use crate::world::{ask, decide, logged};
+use crate::support::{ask, decide, logged};
 
 /// Reads the text format strictly: every line is a comment that belongs there or a series of the name
 /// that was announced last, every label is escaped, every value is a number, nothing comes twice.
@@ -84,7 +84,7 @@ limits:
 ";
 
 #[test]
-fn every_kind_of_decision_is_counted_where_it_belongs() {
+fn every_outcome_is_counted_in_its_series() {
     let engine = for_tests(POLICY);
     for _ in 0..5 {
         ask(&engine, "ann");
@@ -151,7 +151,7 @@ fn a_hundred_thousand_keys_add_no_series() {
 }
 
 #[test]
-fn the_key_of_a_refusal_is_told_without_anything_that_steers_a_terminal() {
+fn control_characters_of_a_logged_key_are_escaped() {
     let engine = for_tests(POLICY);
     let key = format!("\u{1b}[2J{}", "x".repeat(300));
     let lines = logged(|| {
@@ -176,7 +176,7 @@ fn the_key_of_a_refusal_is_told_without_anything_that_steers_a_terminal() {
 }
 
 #[test]
-fn where_keys_may_not_be_shown_only_a_hash_is_kept() {
+fn with_hashed_privacy_only_a_hash_is_kept() {
     let engine = for_tests(&format!("key_privacy: hashed\n{POLICY}"));
     let lines = logged(|| {
         for _ in 0..9 {
@@ -214,7 +214,7 @@ fn place(engine: &Engine, path: &str, plan: &str) -> QueuePlace {
 }
 
 #[tokio::test]
-async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
+async fn queues_count_waiting_served_and_rejected_requests() {
     let engine = for_tests(QUEUES);
     let active = engine.active_owned();
     let (api, rest) = (active.queues.get(0).unwrap(), active.queues.get(1).unwrap());
@@ -289,7 +289,7 @@ async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
 }
 
 #[test]
-fn a_policy_without_queues_has_no_lines_of_them() {
+fn a_policy_without_queues_has_no_queue_series() {
     let series = parse(&for_tests(POLICY).metrics());
     assert!(!series.iter().any(|id| id.starts_with("tollgate_queue_")));
 }

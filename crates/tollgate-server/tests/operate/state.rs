@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tollgate_server::engine::{Engine, StartError};
 
-use crate::world::{Directory, admitted, ask, logged, policy, settings, start};
+use crate::support::{Directory, admitted, ask, logged, policy, settings, start};
 
 /// Writes a state file as the format says it is.
 pub(crate) fn write_state(path: &Path, overrides: &[Value], counted: &[u8]) {
@@ -64,7 +64,7 @@ fn counts_overrides_and_the_switch_survive_a_restart() {
 }
 
 #[test]
-fn what_was_counted_survives_a_changed_policy() {
+fn usage_survives_a_changed_policy() {
     let dir = Directory::new();
     let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     let engine = start(&path, Some(&state));
@@ -95,14 +95,14 @@ fn only_its_owner_may_read_the_file() {
 }
 
 #[test]
-fn what_is_not_a_whole_state_file_is_refused_with_what_to_do() {
+fn a_damaged_state_file_is_refused_with_a_hint() {
     let dir = Directory::new();
     let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     let engine = start(&path, Some(&state));
     ask(&engine, "ann");
     assert!(engine.persist());
     let good = fs::read(&state).unwrap();
-    assert!(refused(&dir).contains("another server keeps it"));
+    assert!(refused(&dir).contains("another server uses it"));
     drop(engine);
 
     fs::write(&state, &good[..good.len() / 2]).unwrap();
@@ -142,7 +142,7 @@ fn what_is_not_a_whole_state_file_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_state_file_that_cannot_be_written_is_told_once_and_decisions_go_on() {
+fn a_failed_state_write_is_logged_once_and_decisions_go_on() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let home = dir.file("home");
@@ -166,11 +166,11 @@ fn a_state_file_that_cannot_be_written_is_told_once_and_decisions_go_on() {
         assert!(engine.persist());
     });
     assert_eq!(engine.health().status, "ok");
-    let told = lines
+    let logged = lines
         .iter()
         .filter(|l| l.starts_with("tollgate::state"))
         .count();
-    assert_eq!(told, 2, "{lines:#?}");
+    assert_eq!(logged, 2, "{lines:#?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What each descriptor is told.
+//! The status of each descriptor.
 
 use tollgate_server::rls::messages::{Code, LimitOverrideMessage, RateLimitRequest, UnitMessage};
 
@@ -21,34 +21,42 @@ limits:
 ";
 
 #[tokio::test]
-async fn every_algorithm_is_told_as_a_limit_with_what_is_left_and_until_when() {
+async fn every_algorithm_reports_its_limit_remaining_and_reset() {
     let server = Server::start(POLICY).await;
     let day = UnitMessage::Day as i32;
     let hour = UnitMessage::Hour as i32;
     for (key, limit, lefts) in [
-        ("bucket", (5, UnitMessage::Minute as i32), [2, 1, 0].as_slice()),
+        (
+            "bucket",
+            (5, UnitMessage::Minute as i32),
+            [2, 1, 0].as_slice(),
+        ),
         ("window", (2, day), &[1, 0]),
         ("sliding", (2, hour), &[1, 0]),
         ("log", (2, hour), &[1, 0]),
-        ("week", (7, UnitMessage::Week as i32), &[6, 5, 4, 3, 2, 1, 0]),
+        (
+            "week",
+            (7, UnitMessage::Week as i32),
+            &[6, 5, 4, 3, 2, 1, 0],
+        ),
     ] {
         for left in lefts {
             let answer = server.edge(&[of(&[(key, "a")])]).await;
-            let told = (Code::Ok, vec![(Code::Ok, Some(limit), *left)]);
-            assert_eq!(brief(&answer), told, "{key}");
+            let expected = (Code::Ok, vec![(Code::Ok, Some(limit), *left)]);
+            assert_eq!(brief(&answer), expected, "{key}");
             let status = &answer.statuses[0];
             assert_eq!(status.current_limit.as_ref().unwrap().name, key);
             let reset = status.duration_until_reset.unwrap();
             assert!(reset.seconds > 0 && reset.nanos == 0, "{key} {reset:?}");
         }
         let answer = server.edge(&[of(&[(key, "a")])]).await;
-        let told = (Code::OverLimit, vec![(Code::OverLimit, Some(limit), 0)]);
-        assert_eq!(brief(&answer), told, "{key}");
+        let expected = (Code::OverLimit, vec![(Code::OverLimit, Some(limit), 0)]);
+        assert_eq!(brief(&answer), expected, "{key}");
     }
 }
 
 #[tokio::test]
-async fn a_refused_descriptor_is_told_when_the_same_passes() {
+async fn a_refused_descriptor_reports_when_the_same_request_passes() {
     let server = Server::start(POLICY).await;
     for _ in 0..3 {
         server.edge(&[of(&[("bucket", "a")])]).await;
@@ -96,7 +104,7 @@ limits:
 }
 
 #[tokio::test]
-async fn a_window_that_nobody_has_used_still_ends() {
+async fn an_unused_window_still_reports_its_end() {
     let server = Server::start(POLICY).await;
     let peek = super::client::hits(&[("window", "new")], 0);
     let answer = server.edge(&[peek]).await;
@@ -106,7 +114,7 @@ async fn a_window_that_nobody_has_used_still_ends() {
 }
 
 #[tokio::test]
-async fn what_no_limit_matches_passes_without_one() {
+async fn a_descriptor_without_a_limit_passes() {
     let server = Server::start(POLICY).await;
     let free = (Code::Ok, vec![(Code::Ok, None, 0)]);
     let answer = server.edge(&[of(&[("other", "a")])]).await;
@@ -128,7 +136,7 @@ async fn what_no_limit_matches_passes_without_one() {
 }
 
 #[tokio::test]
-async fn a_shadow_limit_is_told_and_never_refuses() {
+async fn a_shadow_limit_is_reported_and_never_refuses() {
     let server = Server::start(POLICY).await;
     let day = UnitMessage::Day as i32;
     for _ in 0..3 {
@@ -143,16 +151,16 @@ async fn a_shadow_limit_is_told_and_never_refuses() {
 }
 
 #[tokio::test]
-async fn of_several_limits_a_descriptor_is_told_the_tightest() {
+async fn a_descriptor_reports_the_tightest_of_its_limits() {
     let server = Server::start(POLICY).await;
     let answer = server.edge(&[of(&[("both", "a")])]).await;
-    let told = &answer.statuses[0];
-    assert_eq!(told.current_limit.as_ref().unwrap().name, "narrow");
-    assert_eq!(told.limit_remaining, 1);
+    let status = &answer.statuses[0];
+    assert_eq!(status.current_limit.as_ref().unwrap().name, "narrow");
+    assert_eq!(status.limit_remaining, 1);
 }
 
 #[tokio::test]
-async fn lists_are_asked_for_each_descriptor() {
+async fn lists_apply_to_each_descriptor() {
     let server = Server::start(POLICY).await;
     let answer = server
         .edge(&[of(&[("office", "1"), ("bucket", "x")])])
@@ -168,7 +176,7 @@ async fn lists_are_asked_for_each_descriptor() {
 }
 
 #[tokio::test]
-async fn what_can_never_pass_is_over_without_a_time() {
+async fn a_cost_above_the_burst_is_over_limit_without_a_reset() {
     let server = Server::start(POLICY).await;
     let asked = super::client::hits(&[("large", "a")], u64::MAX);
     let answer = server.edge(&[asked]).await;
@@ -177,7 +185,7 @@ async fn what_can_never_pass_is_over_without_a_time() {
 }
 
 #[tokio::test]
-async fn a_limit_that_the_caller_sends_is_counted_and_not_followed() {
+async fn an_override_of_a_domain_without_follow_is_ignored_and_counted() {
     let server = Server::start(POLICY).await;
     let mut asked = of(&[("window", "mine")]);
     asked.limit = Some(LimitOverrideMessage {
@@ -194,7 +202,7 @@ async fn a_limit_that_the_caller_sends_is_counted_and_not_followed() {
 }
 
 #[tokio::test]
-async fn decisions_are_counted_for_this_door() {
+async fn decisions_are_counted_under_the_protocol_rls() {
     let server = Server::start(POLICY).await;
     for _ in 0..3 {
         server.edge(&[of(&[("window", "a")])]).await;

@@ -1,4 +1,4 @@
-//! What a stranger may send.
+//! Untrusted input.
 
 use prost::Message;
 use tollgate_server::rls::messages::{Entry, RateLimitDescriptor, RateLimitRequest};
@@ -55,7 +55,7 @@ async fn ten_thousand_descriptors_and_huge_messages_are_errors() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_none_is_an_error_of_the_caller() {
+async fn a_malformed_message_is_an_error_of_the_caller() {
     let server = Server::start(POLICY).await;
     let good = edge(&[of(&[("k", "v")])]).encode_to_vec();
     let mut deep = Vec::new();
@@ -76,7 +76,7 @@ async fn a_message_that_is_none_is_an_error_of_the_caller() {
 }
 
 #[tokio::test]
-async fn numbers_that_are_not_known_and_fields_that_are_not_known_are_no_error() {
+async fn unknown_fields_and_enum_numbers_are_ignored() {
     let server = Server::start(POLICY).await;
     let mut asked = edge(&[of(&[("k", "v")])]);
     asked.descriptors[0].limit = Some(tollgate_server::rls::messages::LimitOverrideMessage {
@@ -90,7 +90,7 @@ async fn numbers_that_are_not_known_and_fields_that_are_not_known_are_no_error()
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_or_something_else_does_not_disturb() {
+async fn silent_and_foreign_connections_do_not_disturb_others() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let server = Server::start(POLICY).await;
     let address = ("127.0.0.1", server.port);
@@ -107,7 +107,7 @@ async fn whoever_says_nothing_or_something_else_does_not_disturb() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_cannot_be_read_is_as_none() {
+async fn a_malformed_deadline_is_ignored() {
     let server = Server::start(POLICY).await;
     for timeout in ["20S", "1H", "x", ""] {
         let mut asked = Request::new(edge(&[of(&[("k", "v")])]));

@@ -113,7 +113,7 @@ pub(crate) fn hits(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
     }
 }
 
-/// The overall code, and what is told of each descriptor: its code, its limit and what is left.
+/// The overall code, and for each descriptor its code, its limit and what remains.
 pub(crate) type Brief = (Code, Vec<(Code, Option<(u32, i32)>, u32)>);
 
 pub(crate) fn brief(answer: &RateLimitResponse) -> Brief {

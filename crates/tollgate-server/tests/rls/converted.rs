@@ -39,7 +39,7 @@ async fn descriptors_get_the_statuses_that_the_reference_documents() {
     let server = server().await;
     let day = UnitMessage::Day as i32;
     let (ok, over) = (Code::Ok, Code::OverLimit);
-    for (entries, told) in [
+    for (entries, expected) in [
         (
             [("remote_address", "1.1.1.1")].as_slice(),
             (ok, Some((2, day)), 1),
@@ -63,8 +63,8 @@ async fn descriptors_get_the_statuses_that_the_reference_documents() {
         (&[("tried", "x")], (ok, Some((1, day)), 0)),
     ] {
         let (overall, statuses) = brief(&server.edge(&[of(entries)]).await);
-        assert_eq!(statuses, [told], "{entries:?}");
-        assert_eq!(overall, told.0);
+        assert_eq!(statuses, [expected], "{entries:?}");
+        assert_eq!(overall, expected.0);
     }
 }
 

@@ -18,7 +18,7 @@ async fn left(server: &Server, asked: RateLimitDescriptor) -> (Code, u32) {
 }
 
 #[tokio::test]
-async fn hits_of_the_request_and_of_a_descriptor_are_taken() {
+async fn hits_of_the_request_and_of_a_descriptor_are_charged() {
     let server = Server::start(POLICY).await;
     for key in ["bucket", "window"] {
         let entries = [(key, "a")];
@@ -36,7 +36,7 @@ async fn hits_of_the_request_and_of_a_descriptor_are_taken() {
 }
 
 #[tokio::test]
-async fn no_hits_on_a_descriptor_ask_and_take_nothing() {
+async fn zero_hits_of_a_descriptor_charge_nothing() {
     let server = Server::start(POLICY).await;
     for key in ["bucket", "window"] {
         let entries = [(key, "a")];
@@ -51,7 +51,7 @@ async fn no_hits_on_a_descriptor_ask_and_take_nothing() {
 }
 
 #[tokio::test]
-async fn negative_hits_are_given_back_and_never_make_more_than_all() {
+async fn negative_hits_refund_at_most_what_was_used() {
     let server = Server::start(POLICY).await;
     for key in ["bucket", "window"] {
         let entries = [(key, "a")];
@@ -69,7 +69,7 @@ async fn negative_hits_are_given_back_and_never_make_more_than_all() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_gives_nothing_back() {
+async fn a_refused_request_refunds_nothing() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, hits(&[("window", "a")], 10)).await.1, 0);
     assert_eq!(left(&server, hits(&[("bucket", "a")], 8)).await.1, 2);
@@ -83,7 +83,7 @@ async fn a_request_that_is_refused_gives_nothing_back() {
 }
 
 #[tokio::test]
-async fn a_limit_with_a_cost_of_its_own_takes_that() {
+async fn a_limit_with_a_cost_charges_that_cost() {
     let server = Server::start(POLICY).await;
     assert_eq!(
         left(&server, hits(&[("dear", "a")], 3)).await,

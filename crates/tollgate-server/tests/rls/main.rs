@@ -1,4 +1,4 @@
-//! Envoy's rate limit service, asked by a real client of gRPC.
+//! Tests of Envoy's rate limit service with an independent gRPC client.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,13 +7,13 @@
     reason = "tests"
 )]
 
-mod afterwards;
 mod answers;
 mod bad_input;
-mod brought;
 mod client;
 mod converted;
+mod descriptors;
+mod health_and_reflection;
 mod hits;
-mod speaks;
-mod together;
+mod late_costs;
+mod overrides;
 mod wire;

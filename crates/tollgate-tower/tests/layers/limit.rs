@@ -224,7 +224,7 @@ async fn every_decision_is_observed() {
     #[derive(Clone)]
     struct Observing {
         policy_handle: PolicyHandle<ManualClock>,
-        heard: Arc<Mutex<Vec<Decided>>>,
+        decisions: Arc<Mutex<Vec<Decided>>>,
     }
     impl DecisionHost for Observing {
         type Clock = ManualClock;
@@ -234,8 +234,8 @@ async fn every_decision_is_observed() {
             policy.gate()
         }
         fn observe(&self, _: &Self::Policy, observed: &Observed<'_>) {
-            let heard = (observed.answer.is_admitted(), observed.key(0));
-            self.heard.lock().unwrap().push(heard);
+            let decisions = (observed.answer.is_admitted(), observed.key(0));
+            self.decisions.lock().unwrap().push(decisions);
         }
         fn sleep_until(&self, deadline: Instant) -> HostFuture {
             tollgate_tower::sleep_until(deadline)
@@ -250,18 +250,18 @@ async fn every_decision_is_observed() {
         }
     }
     let (policy_handle, _clock) = policy_handle([rule("rides", bucket("5/s", 1))]);
-    let heard = Arc::default();
+    let decisions = Arc::default();
     let observing = Observing {
         policy_handle,
-        heard: Arc::clone(&heard),
+        decisions: Arc::clone(&decisions),
     };
     let service = LimitLayer::new(observing).layer(service_fn(hello));
     for path in ["/a", "/b"] {
         service.clone().oneshot(get(path, "a")).await.unwrap();
     }
-    let heard = heard.lock().unwrap();
+    let decisions = decisions.lock().unwrap();
     let key = Some(vec![String::from("a")]);
-    assert_eq!(*heard, [(true, key.clone()), (false, key)]);
+    assert_eq!(*decisions, [(true, key.clone()), (false, key)]);
 }
 
 #[tokio::test]

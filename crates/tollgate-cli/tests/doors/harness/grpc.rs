@@ -8,7 +8,8 @@ use http::{HeaderMap, Request};
 use prost::Message;
 use tokio::net::TcpStream;
 use tollgate_server::rls::messages::{
-    Code, Entry, LimitOverrideMessage, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, UnitMessage,
+    Code, Entry, LimitOverrideMessage, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+    UnitMessage,
 };
 
 const METHOD: &str = "http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

@@ -84,7 +84,7 @@ fn an_operator_can_override_a_key_while_it_runs_and_take_that_back() {
     asked(&server, &[(3, ask, 200), (1, ask, 429)]);
     let listed = server.operate("GET", "/overrides", "").expect(200).json();
     assert_eq!(listed["overrides"][0]["key"][0], "acme", "{listed}");
-    assert_eq!(listed["overrides"][0]["in_force"], true, "{listed}");
+    assert_eq!(listed["overrides"][0]["active"], true, "{listed}");
     let gone = r#"{"limit":"one","key":"acme"}"#;
     server.operate("DELETE", "/overrides", gone).expect(200);
     asked(&server, &[(1, ask, 429)]);

@@ -1,25 +1,25 @@
-//! What can be observed: processors of this machine, and how backends fare.
+//! Signals of load shedding: CPU use of this machine, and latency and errors of backends.
 //!
-//! Both are counted from some start on; what matters is what came since the last look.
+//! Sources count from some start. A sample is the difference to the previous one.
 //!
 //! # Few answers
 //!
-//! A few answers say nothing yet; until there are more of them, what the last ones said stays said. If it
-//! did not, a backend that fails the few requests it gets would look well between any two of its failures.
-//! It is marked as old: the same answers must not shrink limits twice.
+//! Fewer than [`MIN_ANSWERS`] answers are no sample. Until there are more, the previous statistics stay. Otherwise a backend that
+//! fails its few requests would look healthy between two failures. Such statistics are marked as old: the same answers must
+//! not lower the scale twice.
 
 use std::fmt;
 
 use tollgate::{Moment, Span};
 
-/// Fewer answers than this say nothing; they are looked at together with the next ones.
-const LEAST: u64 = 5;
-/// If no answer came for so long, nobody knows how backends fare.
-const FORGOTTEN_AFTER: Span = Span::from_secs(10);
+/// Minimum of answers for a sample. Fewer are added to the next sample.
+const MIN_ANSWERS: u64 = 5;
+/// Statistics expire after this time without an answer.
+const EXPIRY: Span = Span::from_secs(10);
 
-/// Whoever talks to backends and knows how they fare.
+/// A source of backend statistics: the gateway.
 pub trait Backends: fmt::Debug + Send + Sync {
-    /// All backends together, since some start. Asked twice a second.
+    /// Totals of all backends since some start. Called twice a second.
     fn observed(&self) -> BackendTotals;
 
     /// Names of upstreams whose servers are all down.
@@ -28,38 +28,38 @@ pub trait Backends: fmt::Debug + Send + Sync {
     }
 }
 
-/// What was seen of backends. All of it only grows, unless it starts anew.
+/// Totals of all backends. They only grow, unless they restart from zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendTotals {
-    /// Requests that came to an end, be it by an answer or without one.
+    /// Requests that ended, with an answer or without.
     pub ended: u64,
-    /// Those of them that failed: no connection, no answer in time, or one that says that the backend cannot.
+    /// Failed requests: no connection, no answer in time, or an answer that reports overload or failure.
     pub failed: u64,
-    /// Those of them that were answered, whatever the answer.
+    /// Requests with any answer.
     pub answered: u64,
-    /// Nanoseconds that these answers took, all together.
+    /// Sum of the latencies of these answers, in nanoseconds.
     pub latency_ns: u64,
 }
 
-/// What answers say.
+/// Statistics of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BackendStats {
-    /// The time of an answer on average.
+    /// Average latency.
     pub(super) latency: Option<Span>,
     /// The share of failures in ten-thousandths.
     pub(super) errors: Option<u32>,
-    /// Was all of this said at an earlier look?
+    /// Whether it repeats an earlier sample.
     pub(super) is_old: bool,
 }
 
-/// What was seen of backends up to the last look.
+/// The state between two samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BackendWindow {
-    /// What has been baseline.
+    /// Totals at the last sample.
     baseline: BackendTotals,
-    /// How much had ended when somebody looked last, and since when it is so much.
+    /// Requests that had ended at the last call, and since when the number is unchanged.
     ended: (u64, Moment),
-    said: BackendStats,
+    stats: BackendStats,
 }
 
 impl BackendWindow {
@@ -67,41 +67,41 @@ impl BackendWindow {
         BackendWindow {
             baseline: now,
             ended: (now.ended, at),
-            said: BackendStats::default(),
+            stats: BackendStats::default(),
         }
     }
 
-    /// What the answers say that came since, or those before if they are too few.
+    /// Statistics of the answers since the last sample, or the previous statistics if there are too few.
     pub(super) fn next(&mut self, now: BackendTotals, at: Moment) -> BackendStats {
         let Some(came) = now.since(&self.baseline) else {
-            // It started anew: this is where to count from.
+            // The totals restarted: a new baseline.
             *self = BackendWindow::new(now, at);
-            return self.said;
+            return self.stats;
         };
         let (ended, since) = self.ended;
-        // A clock that was set back starts it again.
+        // A clock that was set back restarts the expiry.
         if now.ended != ended || at < since {
             self.ended = (now.ended, at);
-        } else if at.since(since) >= FORGOTTEN_AFTER {
-            self.said = BackendStats::default();
+        } else if at.since(since) >= EXPIRY {
+            self.stats = BackendStats::default();
         }
-        if came.ended < LEAST {
-            self.said.is_old = true;
-            return self.said;
+        if came.ended < MIN_ANSWERS {
+            self.stats.is_old = true;
+            return self.stats;
         }
         self.baseline = now;
         let latency = came.latency_ns.checked_div(came.answered);
-        self.said = BackendStats {
+        self.stats = BackendStats {
             latency: latency.map(Span::from_nanos),
             errors: share(came.failed.min(came.ended), came.ended),
             is_old: false,
         };
-        self.said
+        self.stats
     }
 }
 
 impl BackendTotals {
-    /// What came since `before`. None if it started anew.
+    /// The difference to `before`, or `None` if the totals restarted.
     fn since(&self, before: &BackendTotals) -> Option<BackendTotals> {
         Some(BackendTotals {
             ended: self.ended.checked_sub(before.ended)?,
@@ -112,7 +112,7 @@ impl BackendTotals {
     }
 }
 
-/// What the processors of this machine did up to the last look, in ticks of the kernel.
+/// CPU time of this machine up to the last sample, in kernel ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Processors {
     busy: u64,
@@ -120,8 +120,8 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    /// The share of time that they were in use since the last look, in ten-thousandths. None where this
-    /// cannot be known, and at the first look.
+    /// The busy share since the last sample, in ten-thousandths. `None` where the system does not provide it, and at the first
+    /// sample.
     pub(super) fn in_use(&mut self) -> Option<u32> {
         let now = read(&kernel_statistics()?)?;
         let before = std::mem::replace(self, now);
@@ -143,8 +143,8 @@ fn kernel_statistics() -> Option<String> {
     None
 }
 
-/// Reads `cpu  user nice system idle iowait irq softirq steal ...`. Waiting for disks is no use; time of
-/// guests, which comes behind, is in that of users already.
+/// Reads `cpu  user nice system idle iowait irq softirq steal ...`. Waiting for disks counts as idle. The later columns, time of
+/// guests, are part of user time already.
 fn read(text: &str) -> Option<Processors> {
     let mut words = text.lines().next()?.split_ascii_whitespace();
     if words.next()? != "cpu" {
@@ -184,13 +184,13 @@ mod tests {
         Moment::from_nanos(ms * 1_000_000)
     }
 
-    /// From zero on.
+    /// A window that starts at zero.
     fn nothing() -> BackendWindow {
         BackendWindow::new(BackendTotals::default(), at(0))
     }
 
     #[test]
-    fn only_what_came_since_the_last_look_counts() {
+    fn only_requests_since_the_last_step_count() {
         let mut seen = BackendWindow::new(observed(100, 100, 0, 0), at(0));
         let said = seen.next(observed(110, 101, 9, 450), at(500));
         assert_eq!(said.latency, Some(Span::from_millis(50)));
@@ -198,10 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn a_few_answers_wait_for_more_and_meanwhile_the_last_word_stays() {
+    fn few_answers_keep_the_last_statistics() {
         let mut seen = nothing();
         let said = seen.next(observed(4, 4, 0, 0), at(500));
-        assert_eq!((said.latency, said.errors), (None, None), "no word yet");
+        assert_eq!((said.latency, said.errors), (None, None), "no sample yet");
         let said = seen.next(observed(8, 4, 4, 40), at(1_000));
         assert_eq!((said.errors, said.is_old), (Some(5_000), false));
         for (ended, ms) in [(8, 1_500), (9, 2_000), (12, 2_500)] {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_forgotten_ten_seconds_after_the_last_answer() {
+    fn statistics_expire_ten_seconds_after_the_last_answer() {
         let mut seen = nothing();
         seen.next(observed(5, 5, 0, 0), at(500));
         seen.next(observed(6, 6, 0, 0), at(9_000));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_start_anew_are_no_observation() {
+    fn counters_that_restart_give_no_statistics() {
         let mut seen = BackendWindow::new(observed(100, 0, 100, 100), at(0));
         seen.next(observed(105, 5, 100, 100), at(100));
         let said = seen.next(observed(50, 50, 0, 0), at(500));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_the_kernel_is_read_and_nothing_else() {
+    fn only_the_cpu_line_of_the_kernel_is_parsed() {
         let text = "cpu  10 20 30 400 5 6 7 8 900 1000\ncpu0 1 1 1 1\n";
         let now = read(text).unwrap();
         assert_eq!((now.busy, now.all), (81, 486));
@@ -255,9 +255,9 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn this_machine_tells_how_busy_it_is() {
+    fn the_share_of_busy_processors_is_measured() {
         let mut processors = Processors::default();
-        assert_eq!(processors.in_use(), None, "the first look");
+        assert_eq!(processors.in_use(), None, "the first sample");
         assert!(processors.all > 0);
         // Burn enough for ticks of the kernel to pass. A single one may still be counted as idle.
         let mut number = 1u64;

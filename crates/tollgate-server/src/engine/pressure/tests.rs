@@ -135,7 +135,7 @@ fn a_backend_that_fails_the_few_requests_it_gets_does_not_look_well_in_between()
 }
 
 #[test]
-fn the_same_failures_shrink_limits_once_and_are_forgotten_after_ten_seconds() {
+fn the_same_failures_shrink_limits_once_and_expire_after_ten_seconds() {
     let told = Arc::new(Told::default());
     let mut step = steps_of(&told);
     told.ten(10, 1);
@@ -145,7 +145,7 @@ fn the_same_failures_shrink_limits_once_and_are_forgotten_after_ten_seconds() {
 }
 
 #[test]
-fn the_next_epoch_is_told_too_and_goes_by_its_own_rule() {
+fn the_next_policy_gets_the_scale_under_its_own_rule() {
     let engine = for_tests(POLICY);
     engine.hold_pressure(Scale::from_share(5_000), Span::from_secs(60));
     assert_eq!(left(&engine), 50);
@@ -164,7 +164,7 @@ fn the_next_epoch_is_told_too_and_goes_by_its_own_rule() {
 }
 
 #[test]
-fn shares_are_told_as_people_read_them() {
+fn shares_are_written_as_percentages() {
     for (share, text) in [
         (10_000, "100%"),
         (5_898, "58.98%"),

@@ -68,7 +68,7 @@ pub(super) fn strip_hop(headers: &mut HeaderMap) {
             // The common value, which is among the names above.
             .filter(|name| !name.eq_ignore_ascii_case(b"keep-alive"))
             .filter_map(|name| HeaderName::from_bytes(name).ok())
-            // Fields that decide the framing and the host stay, whoever names them.
+            // `Connection` cannot remove fields that decide the framing and the host.
             .filter(|name| !matches!(name.as_str(), "host" | "content-length"))
             .collect();
         for name in named {

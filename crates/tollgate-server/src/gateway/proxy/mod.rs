@@ -51,8 +51,8 @@ use timer_pool::TimerPool;
 
 pub(crate) use health::watch_servers;
 pub(crate) use server::Server;
-pub use upstream::{UpstreamStats, UpstreamError};
 pub(crate) use upstream::{Upstream, Upstreams};
+pub use upstream::{UpstreamError, UpstreamStats};
 
 /// Where requests go, and their bounds. Replaced as a whole with the policy.
 #[derive(Debug)]

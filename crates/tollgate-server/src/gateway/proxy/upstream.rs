@@ -465,8 +465,8 @@ eq/5EWonpe66eh8AWULA/7T2kIaJAw==
         assert!(!is_same(&again, &renewed));
         std::fs::remove_file(&file).unwrap();
         let gone = Upstreams::new(&[spec], PathRules::default(), 1, &renewed);
-        let told = gone.unwrap_err().to_string();
-        assert!(told.contains("upstream `a`"), "{told}");
-        assert!(told.contains("cannot be read"), "{told}");
+        let message = gone.unwrap_err().to_string();
+        assert!(message.contains("upstream `a`"), "{message}");
+        assert!(message.contains("cannot be read"), "{message}");
     }
 }

@@ -134,10 +134,7 @@ impl HeadError {
                 "the head is larger than 16 KiB; send less, for example fewer cookies",
             ),
             HeadError::BadLength => (bad, "`Content-Length` is not a number; send digits alone"),
-            HeadError::LengthTwice => (
-                bad,
-                "`Content-Length` is there more than once; send it once",
-            ),
+            HeadError::LengthTwice => (bad, "`Content-Length` is repeated; send it once"),
             HeadError::LengthAndEncoding => (
                 bad,
                 "the body has both `Content-Length` and `Transfer-Encoding`; send one of them",
@@ -151,8 +148,8 @@ impl HeadError {
                 "HTTP/1.0 has no `Transfer-Encoding`; send `Content-Length`",
             ),
             HeadError::NoHost => (bad, "`Host` is missing; send it"),
-            HeadError::HostTwice => (bad, "`Host` is there more than once; send it once"),
-            HeadError::UpgradeTwice => (bad, "`Upgrade` is there more than once; send it once"),
+            HeadError::HostTwice => (bad, "`Host` is repeated; send it once"),
+            HeadError::UpgradeTwice => (bad, "`Upgrade` is repeated; send it once"),
             HeadError::TunnelAndBody => (
                 bad,
                 "a request for a WebSocket has a body; send it without one",

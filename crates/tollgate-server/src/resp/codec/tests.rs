@@ -24,7 +24,7 @@ fn arrays_and_lines_are_the_same_command() {
 }
 
 #[test]
-fn a_command_cut_at_any_byte_is_a_part_that_asks_for_more() {
+fn a_command_cut_at_any_byte_is_incomplete() {
     for whole in [
         &b"*2\r\n$4\r\nECHO\r\n$12\r\nhello\r\nworld\r\n"[..],
         b"ECHO 'hello world'\r\n",
@@ -46,7 +46,7 @@ fn a_command_cut_at_any_byte_is_a_part_that_asks_for_more() {
 }
 
 #[test]
-fn what_asks_for_nothing_is_passed_over() {
+fn empty_commands_are_skipped() {
     for (bytes, size) in [
         (&b"*0\r\nx"[..], 4),
         (b"*-1\r\nx", 5),
@@ -58,8 +58,8 @@ fn what_asks_for_nothing_is_passed_over() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_in_the_words_of_the_protocol() {
-    for (bytes, told) in [
+fn protocol_errors_have_the_texts_of_redis() {
+    for (bytes, expected) in [
         (&b"*x\r\n"[..], "invalid multibulk length"),
         (b"*\r\n", "invalid multibulk length"),
         (b"*+1\r\n", "invalid multibulk length"),
@@ -98,7 +98,7 @@ fn what_cannot_be_read_is_told_in_the_words_of_the_protocol() {
         let place = String::from_utf8_lossy(bytes);
         assert_eq!(
             error.to_string(),
-            format!("Protocol error: {told}"),
+            format!("Protocol error: {expected}"),
             "{place}"
         );
     }
@@ -114,7 +114,7 @@ fn what_cannot_be_read_is_told_in_the_words_of_the_protocol() {
 }
 
 #[test]
-fn strangers_have_narrower_bounds() {
+fn unauthenticated_clients_have_narrower_bounds() {
     let strange =
         |bytes: &[u8]| read_within(bytes, &Bounds::UNAUTHENTICATED).map(|(found, _)| found);
     assert_eq!(strange(b"*11\r\n"), Err(Malformed::UnauthenticatedCount));
@@ -131,7 +131,7 @@ fn strangers_have_narrower_bounds() {
 }
 
 #[test]
-fn what_is_announced_takes_no_memory_before_it_is_there() {
+fn an_announced_length_reserves_no_memory() {
     let mut words = Words::default();
     for bytes in [&b"*1024\r\n"[..], b"*1024\r\n$65536\r\n"] {
         assert!(matches!(
@@ -151,7 +151,7 @@ fn quotes_and_escapes_of_lines_are_undone() {
 }
 
 #[test]
-fn no_bytes_at_all_make_it_fail() {
+fn no_bytes_make_the_codec_panic() {
     // Every short string over the bytes that matter.
     let letters = b"*$-12\r\n\"'\\x\0 a";
     let mut words = Words::default();
@@ -174,7 +174,7 @@ fn no_bytes_at_all_make_it_fail() {
 }
 
 #[test]
-fn a_command_beyond_the_bound_is_refused_however_much_of_it_has_come() {
+fn a_command_above_the_bound_is_refused_at_any_split() {
     let bulk = [b"$65536\r\n".to_vec(), vec![b'x'; 65_536], b"\r\n".to_vec()].concat();
     let long = [
         b"*3\r\n".to_vec(),

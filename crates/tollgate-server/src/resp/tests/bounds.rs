@@ -14,12 +14,12 @@ fn hasty() -> ListenLimits {
 }
 
 #[test]
-fn what_cannot_be_read_ends_its_connection_with_a_reason_and_no_other() {
+fn a_malformed_command_closes_only_its_connection_with_an_error() {
     let server = Server::start();
     let mut neighbour = server.client();
     let bomb = b"*1\r\n".repeat(128);
     let long_line = vec![b'a'; 70_000];
-    for (bytes, told) in [
+    for (bytes, expected) in [
         (&b"*x\r\n"[..], "invalid multibulk length"),
         (b"*1048577\r\n", "invalid multibulk length"),
         (b"*2147483648\r\n", "invalid multibulk length"),
@@ -47,14 +47,14 @@ fn what_cannot_be_read_ends_its_connection_with_a_reason_and_no_other() {
         client.send(array(&["PING"]));
         client.send(bytes);
         client.expect("+PONG\r\n");
-        client.expect(format!("-ERR Protocol error: {told}\r\n"));
+        client.expect(format!("-ERR Protocol error: {expected}\r\n"));
         client.expect_end();
         neighbour.ask(&["PING"], "+PONG\r\n");
     }
 }
 
 #[test]
-fn strange_but_readable_bytes_are_answered() {
+fn unusual_but_valid_commands_are_answered() {
     let server = Server::start();
     let mut client = server.client();
     client.send(b"*0\r\n*-1\r\n\r\n  \r\nPING\n");
@@ -73,18 +73,18 @@ fn strange_but_readable_bytes_are_answered() {
 }
 
 #[test]
-fn strangers_may_send_little_before_they_show_a_password() {
+fn unauthenticated_clients_may_send_little() {
     let server = Server::with(Open {
         password: Some(PASSWORD.into()),
         ..Open::default()
     });
-    for (bytes, told) in [
+    for (bytes, expected) in [
         (&b"*11\r\n"[..], "unauthenticated multibulk length"),
         (b"*1\r\n$16385\r\n", "unauthenticated bulk length"),
     ] {
         let mut client = server.client();
         client.send(bytes);
-        client.expect(format!("-ERR Protocol error: {told}\r\n"));
+        client.expect(format!("-ERR Protocol error: {expected}\r\n"));
         client.expect_end();
     }
     let mut known = server.client();
@@ -137,7 +137,7 @@ fn http_on_the_port_is_closed_without_an_answer() {
 }
 
 #[test]
-fn who_is_slow_to_ask_is_dropped_and_who_is_idle_is_not() {
+fn slow_commands_close_the_connection_and_idle_ones_do_not() {
     let server = Server::with(Open {
         limits: hasty(),
         ..Open::default()
@@ -158,7 +158,7 @@ fn who_is_slow_to_ask_is_dropped_and_who_is_idle_is_not() {
 }
 
 #[test]
-fn who_never_shows_a_password_is_dropped() {
+fn a_client_that_never_authenticates_is_dropped() {
     let server = Server::with(Open {
         password: Some(PASSWORD.into()),
         limits: hasty(),
@@ -168,7 +168,7 @@ fn who_never_shows_a_password_is_dropped() {
 }
 
 #[test]
-fn who_does_not_read_is_not_read_from_then_dropped_and_others_notice_nothing() {
+fn a_client_that_does_not_read_is_paused_then_dropped_alone() {
     let server = Server::with(Open {
         limits: hasty(),
         ..Open::default()
@@ -191,7 +191,7 @@ fn who_does_not_read_is_not_read_from_then_dropped_and_others_notice_nothing() {
 }
 
 #[test]
-fn a_stop_answers_what_was_sent_before_it() {
+fn a_shutdown_answers_commands_sent_before_it() {
     let server = Server::start();
     let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
     for client in &mut clients {
@@ -207,7 +207,7 @@ fn a_stop_answers_what_was_sent_before_it() {
     }
 }
 
-/// Everything that a stranger may say without being told off.
+/// Every command that an unauthenticated client may send.
 const ANEW: [&[&str]; 3] = [&["RESET"], &["HELLO", "3"], &["AUTH"]];
 
 fn with_password(limits: ListenLimits) -> Server {
@@ -220,7 +220,7 @@ fn with_password(limits: ListenLimits) -> Server {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "time has to pass")]
-fn whoever_shows_no_password_is_not_kept_by_beginning_anew() {
+fn reset_does_not_extend_the_time_to_authenticate() {
     let server = with_password(hasty());
     for words in ANEW {
         let mut client = server.client();
@@ -234,12 +234,12 @@ fn whoever_shows_no_password_is_not_kept_by_beginning_anew() {
 }
 
 #[test]
-fn whoever_shows_no_password_may_say_so_much() {
+fn an_unauthenticated_client_may_send_a_bounded_number_of_commands() {
     let server = with_password(limits());
     for words in ANEW {
         let mut client = server.client();
         let call = (0..100).take_while(|_| !client.is_over_after(words));
-        // The last time it is told why.
+        // The last reply says why.
         assert_eq!(call.count(), 33, "{words:?}");
     }
     // Who is in may begin anew as often as it likes.

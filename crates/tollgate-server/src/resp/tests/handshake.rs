@@ -10,7 +10,7 @@ fn with_password() -> Server {
 }
 
 #[test]
-fn clients_hear_what_they_expect() {
+fn the_handshakes_of_common_clients_are_answered() {
     let server = Server::start();
     let mut client = server.client();
     for (words, answer) in [
@@ -94,21 +94,21 @@ fn clients_hear_what_they_expect() {
 }
 
 #[test]
-fn info_says_what_ready_checks_look_for() {
+fn info_passes_ready_checks() {
     let server = Server::start();
     let mut client = server.client();
     client.send(array(&["INFO"]));
-    let mut told = vec![0; 64];
-    client.0.read_exact(&mut told).unwrap();
-    let told = String::from_utf8(told).unwrap();
+    let mut answer = vec![0; 64];
+    client.0.read_exact(&mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
     assert!(
-        told.starts_with('$') && told.contains("redis_version:7.0.15"),
-        "{told}"
+        answer.starts_with('$') && answer.contains("redis_version:7.0.15"),
+        "{answer}"
     );
 }
 
 #[test]
-fn info_tells_the_sections_that_are_asked_for() {
+fn info_returns_the_requested_sections() {
     let server = Server::start();
     let mut client = server.client();
     let replication = "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
@@ -121,13 +121,13 @@ fn info_tells_the_sections_that_are_asked_for() {
     for words in [&["INFO"][..], &["INFO", "all"], &["INFO", "default"]] {
         client.send(array(words));
         client.send(array(&["PING"]));
-        let mut told = Vec::new();
+        let mut answer = Vec::new();
         let mut byte = [0];
-        while !told.ends_with(b"+PONG\r\n") {
+        while !answer.ends_with(b"+PONG\r\n") {
             client.0.read_exact(&mut byte).unwrap();
-            told.push(byte[0]);
+            answer.push(byte[0]);
         }
-        all.push(String::from_utf8(told).unwrap());
+        all.push(String::from_utf8(answer).unwrap());
     }
     for section in ["# Server\r\n", &both, "# Tollgate\r\nthrottle_pass:0"] {
         assert!(all[0].contains(section), "{}", all[0]);
@@ -136,7 +136,7 @@ fn info_tells_the_sections_that_are_asked_for() {
 }
 
 #[test]
-fn help_tells_what_can_be_asked_and_a_client_what_is_known_of_it() {
+fn help_and_client_info_are_answered() {
     let server = Server::start();
     let mut client = server.client();
     client.send(array(&["CLIENT", "HELP"]));
@@ -164,7 +164,7 @@ fn help_tells_what_can_be_asked_and_a_client_what_is_known_of_it() {
 }
 
 #[test]
-fn nobody_asks_before_showing_the_password() {
+fn no_command_runs_before_authentication() {
     let server = with_password();
     let mut client = server.client();
     let no = "-NOAUTH Authentication required.\r\n";
@@ -193,7 +193,7 @@ fn nobody_asks_before_showing_the_password() {
 }
 
 #[test]
-fn guessing_passwords_is_slow_and_hurts_nobody_who_is_in() {
+fn password_guesses_are_rate_limited_and_authenticated_clients_unaffected() {
     let server = with_password();
     let mut inside = server.client();
     inside.ask(&["AUTH", PASSWORD], "+OK\r\n");
@@ -237,7 +237,7 @@ fn an_address_that_is_open_to_the_network_needs_a_password() {
 }
 
 #[test]
-fn where_callers_may_not_choose_their_limits_they_are_told_so() {
+fn without_caller_limits_the_error_says_so() {
     let server = Server::with(Open {
         keys: None,
         ..Open::default()

@@ -1,4 +1,4 @@
-//! The door over real sockets, asked in bytes.
+//! Tests of the Redis protocol over sockets, in bytes.
 
 mod bounds;
 mod handshake;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// A door that is open until this value goes.
+/// A listener that is open until this value is dropped.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     stop: watch::Sender<bool>,
@@ -23,7 +23,7 @@ pub(super) struct Server {
 
 pub(super) const PASSWORD: &str = "correct-horse";
 
-/// How a door is opened.
+/// Settings of a listener.
 pub(super) struct Open {
     pub(super) policy: &'static str,
     pub(super) password: Option<String>,
@@ -59,13 +59,13 @@ impl Server {
         };
         let engine = crate::engine::for_tests(open.policy);
         let service = HttpApi::new(engine, stopped.clone());
-        let door = RespConfig::new(&bind).unwrap().build(service);
+        let resp = RespConfig::new(&bind).unwrap().build(service);
         let events = tokio::runtime::Builder::new_current_thread();
         let events = { events }.enable_all().build().unwrap();
         let thread = std::thread::spawn(move || {
             events.block_on(async {
                 let listener = TcpListener::from_std(listener).unwrap();
-                door.serve_within(listener, open.limits, stopped).await;
+                resp.serve_within(listener, open.limits, stopped).await;
             });
         });
         Server {

@@ -16,7 +16,7 @@ fn server() -> Server {
 }
 
 /// An answer of the third version, for people.
-fn told(client: &mut Client, words: &[&str]) -> String {
+fn reply(client: &mut Client, words: &[&str]) -> String {
     client.send(array(words));
     let mut text = String::new();
     value(client, &mut text);
@@ -66,7 +66,7 @@ fn line(client: &mut Client) -> String {
 
 fn third(server: &Server) -> Client {
     let mut client = server.client();
-    assert!(told(&mut client, &["HELLO", "3"]).starts_with("{server=redis"));
+    assert!(reply(&mut client, &["HELLO", "3"]).starts_with("{server=redis"));
     client
 }
 
@@ -79,23 +79,23 @@ fn a_request_is_decided_by_the_policy_and_peeking_takes_nothing() {
     let mut peek = ASK;
     peek[0] = "tollgate.peek";
     for left in [2, 2, 2] {
-        let told = told(&mut client, &peek);
-        assert!(told.contains(&format!("remaining={left} ")), "{told}");
+        let answer = reply(&mut client, &peek);
+        assert!(answer.contains(&format!("remaining={left} ")), "{answer}");
     }
     for left in [2, 1, 0] {
-        let told = told(&mut client, &ASK);
+        let answer = reply(&mut client, &ASK);
         assert!(
-            told.starts_with(&format!(
+            answer.starts_with(&format!(
                 "{{verdict=pass limit=riders reason=limit remaining={left} reset_after_ms="
             )),
-            "{told}"
+            "{answer}"
         );
         assert!(
-            told.ends_with(" limits=[{name=riders role=enforced cost=1}] policy_version=1}"),
-            "{told}"
+            answer.ends_with(" limits=[{name=riders role=enforced cost=1}] policy_version=1}"),
+            "{answer}"
         );
     }
-    let refused = told(&mut client, &ASK);
+    let refused = reply(&mut client, &ASK);
     assert!(
         refused
             .starts_with("{verdict=refuse limit=riders reason=limit remaining=0 retry_after_ms=3"),
@@ -123,8 +123,8 @@ fn limits_by_policy_and_limits_of_callers_do_not_meet() {
         "cost",
         "3",
     ];
-    assert!(told(&mut client, &by_name).starts_with("{verdict=pass"));
-    assert!(told(&mut client, &by_name).starts_with("{verdict=refuse"));
+    assert!(reply(&mut client, &by_name).starts_with("{verdict=pass"));
+    assert!(reply(&mut client, &by_name).starts_with("{verdict=refuse"));
     client.ask(
         &["CL.THROTTLE", "42", "0", "1", "3600"],
         five([1, 1, 0, 3_600, 3_600]),
@@ -146,7 +146,7 @@ fn a_reservation_is_settled_once_to_what_was_used() {
         "reserve",
         "yes",
     ];
-    let answer = told(&mut client, &ask);
+    let answer = reply(&mut client, &ask);
     assert!(answer.contains(" remaining=2 "), "{answer}");
     let name = answer
         .split_once(" reservation=")
@@ -155,9 +155,9 @@ fn a_reservation_is_settled_once_to_what_was_used() {
         .trim_end_matches('}');
     assert_eq!(name.len(), 32, "{answer}");
     let settle = ["TOLLGATE.SETTLE", name, "actual", "3"];
-    assert_eq!(told(&mut client, &settle), "{unpaid=0}");
+    assert_eq!(reply(&mut client, &settle), "{unpaid=0}");
     let gone = "!ERR there is no such reservation: it was settled already, is older than ten minutes, or was made at another node";
-    assert_eq!(told(&mut client, &settle), gone);
+    assert_eq!(reply(&mut client, &settle), gone);
     let peek = [
         "TOLLGATE.PEEK",
         "path",
@@ -167,7 +167,7 @@ fn a_reservation_is_settled_once_to_what_was_used() {
         "cost",
         "0",
     ];
-    let answer = told(&mut client, &peek);
+    let answer = reply(&mut client, &peek);
     assert!(
         answer.contains(" remaining=6 "),
         "one more would leave six: {answer}"
@@ -181,18 +181,18 @@ fn an_explanation_names_every_limit_and_takes_nothing() {
     let mut ask = ASK;
     ask[0] = "TOLLGATE.EXPLAIN";
     for _ in 0..2 {
-        let answer = told(&mut client, &ask);
+        let answer = reply(&mut client, &ask);
         assert!(answer.contains("name=riders matched=t "), "{answer}");
         assert!(answer.contains("why_not=another path"), "{answer}");
         assert!(answer.contains("verdict=pass"), "{answer}");
     }
     let mut check = ASK;
     check[0] = "TOLLGATE.CHECK";
-    assert!(told(&mut client, &check).contains("remaining=2 "));
+    assert!(reply(&mut client, &check).contains("remaining=2 "));
 }
 
 #[test]
-fn what_is_wrong_with_a_question_is_told_and_nothing_is_taken() {
+fn a_malformed_request_is_an_error_and_charges_nothing() {
     let server = server();
     let mut client = third(&server);
     for (words, wrong) in [
@@ -202,12 +202,12 @@ fn what_is_wrong_with_a_question_is_told_and_nothing_is_taken() {
         ),
         (
             &["paht", "/"],
-            "there is no name \"paht\"; did you mean `path`?",
+            "unknown name \"paht\"; did you mean `path`?",
         ),
-        (&["path", "/", "path", "/"], "`path` is there twice"),
+        (&["path", "/", "path", "/"], "`path` is repeated"),
         (
             &["ip", "x"],
-            "`ip` is \"x\", which is no IP address; write one such as 203.0.113.7, or leave it out",
+            "`ip` is \"x\", which is no IP address; write one such as 203.0.113.7, or omit it",
         ),
         (
             &["cost", "-1"],
@@ -219,11 +219,11 @@ fn what_is_wrong_with_a_question_is_told_and_nothing_is_taken() {
         ),
         (
             &["key", "42"],
-            "`key` is for asking a limit by its name; add `limit`, or say what the request is",
+            "`key` needs `limit`; add it, or describe the request by its facts",
         ),
         (
             &["limit", "riders", "path", "/"],
-            "a limit that is asked by its name takes `key`, `cost` and `reserve`; leave out what the request is, or leave out `limit`",
+            "`limit` excludes facts of a request; with it, send only `key`, `cost` and `reserve`, or omit it",
         ),
         (
             &["limit", "rider", "key", "1"],
@@ -236,20 +236,20 @@ fn what_is_wrong_with_a_question_is_told_and_nothing_is_taken() {
     ] {
         let mut command = vec!["TOLLGATE.CHECK"];
         command.extend(words);
-        assert_eq!(told(&mut client, &command), format!("!ERR {wrong}"));
+        assert_eq!(reply(&mut client, &command), format!("!ERR {wrong}"));
     }
     let latin: [&[u8]; 3] = [b"TOLLGATE.CHECK", b"path", b"/\xff"];
     client.send(array(&latin));
     client.expect("-ERR path is not UTF-8; policies match text\r\n");
     let peek = ["TOLLGATE.PEEK", "path", "/rides", "reserve", "yes"];
-    assert!(told(&mut client, &peek).starts_with("!ERR a peek takes nothing to reserve"));
+    assert!(reply(&mut client, &peek).starts_with("!ERR a peek charges nothing to reserve"));
     let settle = ["TOLLGATE.SETTLE"];
-    assert!(told(&mut client, &settle).starts_with("!ERR the reservation is missing"));
-    assert!(told(&mut client, &ASK).contains("remaining=2 "));
+    assert!(reply(&mut client, &settle).starts_with("!ERR the reservation is missing"));
+    assert!(reply(&mut client, &ASK).contains("remaining=2 "));
 }
 
 #[test]
-fn when_limiting_is_switched_off_nobody_is_limited_and_nothing_is_taken() {
+fn with_limiting_off_every_request_passes_uncharged() {
     let engine = crate::engine::for_tests(POLICY);
     let (_stop, stopped) = watch::channel(false);
     let bind = RespBind {
@@ -258,13 +258,13 @@ fn when_limiting_is_switched_off_nobody_is_limited_and_nothing_is_taken() {
         keys: Some(100),
     };
     let service = HttpApi::new(Arc::clone(&engine), stopped.clone());
-    let door = RespConfig::new(&bind).unwrap().build(service);
+    let resp = RespConfig::new(&bind).unwrap().build(service);
     let events = tokio::runtime::Builder::new_multi_thread();
     let events = { events }.worker_threads(1).enable_all().build().unwrap();
     let listener = events.block_on(TcpListener::bind(bind.address)).unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut client = Client(stream);
-    events.spawn(door.serve(listener, 100, stopped));
+    events.spawn(resp.serve(listener, 100, stopped));
     let once = ["CL.THROTTLE", "k", "0", "1", "3600"];
     client.ask(&once, five([0, 1, 0, -1, 3_600]));
     engine.switch(true);

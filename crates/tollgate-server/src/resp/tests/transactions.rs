@@ -16,7 +16,7 @@ fn nothing_was_taken(client: &mut Client) {
 }
 
 #[test]
-fn what_is_queued_runs_when_it_is_told_to_and_is_answered_in_order() {
+fn exec_runs_queued_commands_and_answers_in_order() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     // A call like these was just decided: its pattern must not let them through.
@@ -39,7 +39,7 @@ fn what_is_queued_runs_when_it_is_told_to_and_is_answered_in_order() {
 }
 
 #[test]
-fn a_pipeline_with_a_transaction_is_answered_in_order_however_it_is_typed() {
+fn a_pipeline_with_a_transaction_is_answered_in_order_in_both_forms() {
     let server = Server::start();
     let mut client = server.client();
     client.send(
@@ -55,17 +55,17 @@ fn a_pipeline_with_a_transaction_is_answered_in_order_however_it_is_typed() {
 }
 
 #[test]
-fn what_is_discarded_never_runs_nor_does_what_is_left_behind() {
+fn discarded_and_abandoned_commands_never_run() {
     let server = Server::start();
     let mut client = server.client();
     for end in [&["DISCARD"][..], &["RESET"], &["QUIT"]] {
         client.ask(&["MULTI"], "+OK\r\n");
         client.ask(&CALL, QUEUED);
-        let told = match end {
+        let expected = match end {
             ["RESET"] => "+RESET\r\n",
             _ => "+OK\r\n",
         };
-        client.ask(end, told);
+        client.ask(end, expected);
         if end != ["QUIT"] {
             client.ask(&["DISCARD"], "-ERR DISCARD without MULTI\r\n");
             nothing_was_taken(&mut client);
@@ -87,7 +87,7 @@ fn what_is_discarded_never_runs_nor_does_what_is_left_behind() {
 fn after_a_command_that_cannot_be_queued_nothing_runs() {
     let server = Server::start();
     let mut client = server.client();
-    for (words, told) in [
+    for (words, expected) in [
         (
             &["NOPE", "a"][..],
             "ERR unknown command 'NOPE', with args beginning with: 'a' ",
@@ -135,7 +135,7 @@ fn after_a_command_that_cannot_be_queued_nothing_runs() {
     ] {
         client.ask(&["MULTI"], "+OK\r\n");
         client.ask(&CALL, QUEUED);
-        client.ask(words, error(told));
+        client.ask(words, error(expected));
         client.ask(&CALL, QUEUED);
         client.ask(&["EXEC"], ABORTED);
         client.ask(&["EXEC"], "-ERR EXEC without MULTI\r\n");
@@ -143,18 +143,18 @@ fn after_a_command_that_cannot_be_queued_nothing_runs() {
     }
     client.ask(&["MULTI"], "+OK\r\n");
     client.ask(&CALL, QUEUED);
-    let told = "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";
-    client.ask(&["EXEC", "x"], told);
-    client.ask(&["EXEC", "x"], told);
+    let expected = "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";
+    client.ask(&["EXEC", "x"], expected);
+    client.ask(&["EXEC", "x"], expected);
     client.ask(&["EXEC"], "-ERR EXEC without MULTI\r\n");
     nothing_was_taken(&mut client);
 }
 
 #[test]
-fn nested_and_watched_ones_are_answered_as_redis_does() {
+fn nested_and_watched_transactions_are_answered_as_by_redis() {
     let server = Server::start();
     let mut client = server.client();
-    for (words, told) in [
+    for (words, expected) in [
         (&["WATCH", "k", "l"][..], "+OK\r\n"),
         (&["UNWATCH"], "+OK\r\n"),
         (
@@ -174,7 +174,7 @@ fn nested_and_watched_ones_are_answered_as_redis_does() {
         (&["PING"], QUEUED),
         (&["EXEC"], "*1\r\n+PONG\r\n"),
     ] {
-        client.ask(words, told);
+        client.ask(words, expected);
     }
 }
 
@@ -197,7 +197,7 @@ fn nothing_is_queued_before_the_password() {
 }
 
 #[test]
-fn where_callers_may_not_choose_their_limits_nothing_of_it_runs() {
+fn without_caller_limits_no_part_of_a_transaction_runs() {
     let server = Server::with(Open {
         policy: "limits:\n  - { name: all, allow: 1/h, burst: 5 }\n",
         keys: None,
@@ -225,7 +225,7 @@ fn wait_a_second() {
 }
 
 #[test]
-fn transactions_whose_answers_are_not_read_stop_and_go_on_when_they_are() {
+fn a_transaction_pauses_until_its_answers_are_read() {
     let server = Server::start();
     let mut client = server.client();
     let word = "x".repeat(60_000);

@@ -50,13 +50,13 @@ fn the_vectors_hold_in_both_versions_one_by_one_and_in_one_pipeline() {
                 client.expect("%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n");
             }
             let mut expected = String::new();
-            for (line, told) in &VECTORS {
+            for (line, integers) in &VECTORS {
                 let mut command = vec!["cl.THROTTLE"];
                 command.extend(words(line));
                 client.send(array(&command));
                 match is_pipelined {
-                    true => expected.push_str(&five(*told)),
-                    false => client.expect(five(*told)),
+                    true => expected.push_str(&five(*integers)),
+                    false => client.expect(five(*integers)),
                 }
             }
             client.expect(expected);
@@ -65,11 +65,11 @@ fn the_vectors_hold_in_both_versions_one_by_one_and_in_one_pipeline() {
 }
 
 #[test]
-fn errors_are_told_exactly_and_the_connection_goes_on() {
+fn errors_have_exact_texts_and_the_connection_goes_on() {
     let server = Server::start();
     let mut client = server.client();
     let cell = |text: &str| error(&format!("Cell error: Store error: {text}"));
-    for (line, told) in [
+    for (line, expected) in [
         ("", error(USAGE)),
         ("k", error(USAGE)),
         ("k 15 30", error(USAGE)),
@@ -93,7 +93,7 @@ fn errors_are_told_exactly_and_the_connection_goes_on() {
         if !line.is_empty() {
             command.extend(words(line));
         }
-        client.ask(&command, told);
+        client.ask(&command, expected);
     }
     client.ask(
         &["CL.THROTTLE", "k", " 15", "30", "60"],
@@ -134,7 +134,7 @@ fn keys_are_bytes_and_each_database_has_its_own() {
 }
 
 #[test]
-fn the_other_order_has_its_own_numbers_and_the_same_keys() {
+fn the_other_argument_order_uses_the_same_keys() {
     let server = Server::start();
     let mut client = server.client();
     client.ask(
@@ -168,7 +168,7 @@ fn the_other_order_has_its_own_numbers_and_the_same_keys() {
 }
 
 #[test]
-fn what_is_pipelined_is_answered_in_order_whatever_it_is() {
+fn pipelined_commands_of_any_kind_are_answered_in_order() {
     let server = Server::start();
     let mut client = server.client();
     let (mut sent, mut expected) = (Vec::new(), String::new());

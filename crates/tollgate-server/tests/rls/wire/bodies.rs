@@ -41,7 +41,7 @@ async fn a_message_may_come_in_pieces_and_its_end_apart() {
 }
 
 #[tokio::test]
-async fn what_is_not_one_message_is_told_as_an_error_of_grpc() {
+async fn a_body_that_is_not_one_message_is_a_grpc_error() {
     let server = Server::start(POLICY).await;
     let whole = question();
     let two = [whole.clone(), whole.clone()].concat();
@@ -98,7 +98,7 @@ async fn the_longest_message_is_read_and_one_byte_more_is_not() {
 }
 
 #[tokio::test]
-async fn a_body_is_as_long_as_it_says() {
+async fn a_body_has_its_declared_length() {
     let server = Server::start(POLICY).await;
     let whole = question();
     let right = whole.len();
@@ -123,9 +123,9 @@ async fn a_body_is_as_long_as_it_says() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_behind_the_end() {
+async fn frames_after_the_end_of_a_stream_are_errors() {
     let server = Server::start(POLICY).await;
-    // A call that stays open on our side, because somebody watches.
+    // A call that stays open on our side, because of a health watch.
     let watch = [
         frame(
             HEADERS,
@@ -158,7 +158,7 @@ async fn nothing_is_said_behind_the_end() {
 }
 
 #[tokio::test]
-async fn what_was_sent_before_the_client_heard_of_the_end_is_nobodys_mistake() {
+async fn data_in_flight_after_an_early_answer_is_no_error() {
     let server = Server::start(POLICY).await;
     // Compressed, which is refused at once; the rest of the call is on its way already.
     let bytes = [

@@ -14,7 +14,7 @@ async fn others_notice_nothing(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_thousand_calls_may_be_under_way_and_no_more() {
+async fn at_most_a_thousand_calls_are_in_flight() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     for number in 0..1_001_u32 {
@@ -33,7 +33,7 @@ async fn a_thousand_calls_may_be_under_way_and_no_more() {
 }
 
 #[tokio::test]
-async fn calls_that_are_begun_and_taken_back_end_the_connection() {
+async fn rapid_resets_end_the_connection() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     for stream in (0..2_000_u32).map(|number| number * 2 + 1) {
@@ -47,7 +47,7 @@ async fn calls_that_are_begun_and_taken_back_end_the_connection() {
 }
 
 #[tokio::test]
-async fn calls_that_make_us_reset_them_end_the_connection() {
+async fn calls_that_provoke_resets_end_the_connection() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     for stream in (0..2_000_u32).map(|number| number * 2 + 1) {
@@ -64,7 +64,7 @@ async fn calls_that_make_us_reset_them_end_the_connection() {
 }
 
 #[tokio::test]
-async fn what_says_nothing_a_thousand_times_ends_the_connection() {
+async fn a_thousand_empty_frames_end_the_connection() {
     let server = Server::start(POLICY).await;
     for nothing in [
         frame(DATA, 0, 1, &[]),
@@ -95,7 +95,7 @@ async fn pings_are_answered_however_many_if_the_answers_are_read() {
 
 /// Pings, or whole calls, of a client that reads no answer: it is not read from, and then it is left.
 #[tokio::test]
-async fn whoever_does_not_read_is_not_read_from_and_then_left() {
+async fn a_client_that_does_not_read_is_paused_and_then_dropped() {
     let server = Server::start(POLICY).await;
     let ping = frame(PING, 0, 0, &[1; 8]).repeat(1_000);
     let mut raw = Raw::new(&server).await;
@@ -117,7 +117,7 @@ async fn whoever_does_not_read_is_not_read_from_and_then_left() {
 }
 
 #[tokio::test]
-async fn messages_that_are_begun_and_not_ended_are_kept_up_to_a_bound() {
+async fn memory_of_unfinished_messages_is_bounded() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     let begun = &message(&[0; 20_000])[..16_000];
@@ -147,7 +147,7 @@ async fn messages_that_are_begun_and_not_ended_are_kept_up_to_a_bound() {
 }
 
 #[tokio::test]
-async fn calls_of_other_services_are_few_at_once() {
+async fn concurrent_calls_of_other_services_are_bounded() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     for stream in (0..40_u32).map(|number| number * 2 + 1) {

@@ -54,7 +54,7 @@ async fn answers_wait_for_the_window_of_the_connection_and_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_window_grows_by_something_and_not_beyond_its_end() {
+async fn a_window_update_is_positive_and_bounded() {
     let server = Server::start(POLICY).await;
     let open = frame(HEADERS, WHOLE, 1, &call_head());
     for (wrong, code) in [
@@ -80,7 +80,7 @@ async fn a_window_grows_by_something_and_not_beyond_its_end() {
 }
 
 #[tokio::test]
-async fn whoever_sends_much_gets_its_window_back() {
+async fn a_client_that_sends_much_gets_window_updates() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     let settings = raw.next_of(SETTINGS).await.payload;

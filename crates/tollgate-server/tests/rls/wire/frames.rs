@@ -6,7 +6,7 @@ use crate::client::Server;
 const POLICY: &str = "default: pass\n";
 
 #[tokio::test]
-async fn a_call_is_answered_however_its_bytes_are_cut() {
+async fn a_call_is_answered_at_every_split_of_its_bytes() {
     let server = Server::start(POLICY).await;
     let mut whole = PREFACE.to_vec();
     whole.extend(frame(SETTINGS, 0, 0, &[]));
@@ -37,7 +37,7 @@ async fn a_client_that_waits_for_our_settings_gets_them() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_2_ends_without_an_answer() {
+async fn bytes_that_are_not_http_2_close_the_connection() {
     let server = Server::start(POLICY).await;
     let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n\
                    Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n";
@@ -65,7 +65,7 @@ async fn a_frame_that_is_too_large_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn frames_that_have_one_size_have_it() {
+async fn frames_of_a_fixed_size_are_checked() {
     let server = Server::start(POLICY).await;
     let open = frame(HEADERS, WHOLE, 1, &call_head());
     for wrong in [
@@ -87,7 +87,7 @@ async fn frames_that_have_one_size_have_it() {
 }
 
 #[tokio::test]
-async fn frames_that_belong_elsewhere_end_the_connection() {
+async fn frames_on_the_wrong_stream_end_the_connection() {
     let server = Server::start(POLICY).await;
     let open = frame(HEADERS, WHOLE, 1, &call_head());
     for wrong in [
@@ -125,7 +125,7 @@ async fn settings_come_first() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_stream_that_has_not_begun_ends_the_connection() {
+async fn frames_of_an_idle_stream_end_the_connection() {
     let server = Server::start(POLICY).await;
     for wrong in [
         frame(DATA, END, 3, b"a"),
@@ -140,7 +140,7 @@ async fn what_is_said_of_a_stream_that_has_not_begun_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn what_is_said_late_of_a_stream_that_is_over_ends_nothing() {
+async fn late_frames_of_a_closed_stream_are_ignored() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::with(&server, &call(5)).await;
     assert_eq!(raw.answer(5).await.status, Some(0));
@@ -167,7 +167,7 @@ async fn streams_have_odd_numbers_that_grow() {
 }
 
 #[tokio::test]
-async fn kinds_that_nobody_knows_priorities_and_pings_are_no_trouble() {
+async fn unknown_frames_priorities_and_pings_are_ignored() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     raw.send(&frame(0xfa, 0xff, 77, b"what")).await;
@@ -188,7 +188,7 @@ async fn kinds_that_nobody_knows_priorities_and_pings_are_no_trouble() {
 }
 
 #[tokio::test]
-async fn padding_is_nothing_and_never_more_than_there_is() {
+async fn padding_is_removed_and_checked() {
     let server = Server::start(POLICY).await;
     let padded = |bytes: Vec<u8>, padding: u8| {
         let mut whole = vec![padding];

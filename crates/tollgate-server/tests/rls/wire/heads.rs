@@ -27,7 +27,7 @@ async fn a_call_needs_neither_te_nor_a_content_type() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_none_ends_its_call() {
+async fn a_malformed_head_ends_its_call() {
     let server = Server::start(POLICY).await;
     let path = field(":path", METHOD);
     let te = |value| field("te", value);
@@ -213,7 +213,7 @@ async fn a_known_head_means_something_else_when_the_table_has_changed() {
 }
 
 #[tokio::test]
-async fn a_client_with_a_small_table_hears_that_it_is_not_used() {
+async fn a_client_with_a_small_table_gets_no_table_entries() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::with(&server, &[setting(1, 0), call(1), call(3)].concat()).await;
     assert_eq!(raw.next_of(HEADERS).await.payload[..2], [0x20, 0x88]);
@@ -223,7 +223,7 @@ async fn a_client_with_a_small_table_hears_that_it_is_not_used() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_authorities_are_no_mistake() {
+async fn malformed_authorities_are_accepted() {
     let server = Server::start(POLICY).await;
     for authority in [
         "outbound|8081||limits.ns.svc.cluster.local",

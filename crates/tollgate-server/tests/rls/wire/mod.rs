@@ -1,9 +1,9 @@
 //! HTTP/2 frame by frame, as no well-behaved client sends them.
 
 mod bodies;
-mod ends;
 mod floods;
 mod flow;
 mod frames;
 mod heads;
 mod raw;
+mod shutdown;

@@ -1,4 +1,4 @@
-//! A client that sends whatever it is told to.
+//! A client that sends any bytes.
 
 use std::time::Duration;
 

@@ -4,42 +4,42 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::sync::mpsc;
 
+use crate::support::{MAX_WAIT, OPEN, TestGateway, pause, read_head, reply};
 use crate::upstream::Upstream;
-use crate::world::{MAX_WAIT, OPEN, World, pause, read_head, reply};
 
 const ASKS: &str =
     "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 #[test]
-fn a_request_that_leaves_two_opinions_about_a_tunnel_is_refused() {
+fn an_ambiguous_upgrade_is_refused() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let asks = ASKS.trim_end();
     for sent in [
         format!("{asks}\r\nUpgrade: x\r\n\r\n"),
         format!("{asks}\r\nContent-Length: 1\r\n\r\nx"),
         format!("{asks}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     ] {
-        assert_eq!(world.ask(sent.as_bytes()).status, 400, "{sent}");
+        assert_eq!(gateway.ask(sent.as_bytes()).status, 400, "{sent}");
     }
     assert_eq!(upstream.count(), 0);
 }
 
 #[test]
-fn a_body_beside_an_offer_of_another_protocol_is_passed_on() {
+fn a_body_with_an_upgrade_offer_is_passed_on() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let sent = "POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi";
-    let answer = world.ask(sent.as_bytes());
+    let answer = gateway.ask(sent.as_bytes());
     assert_eq!((answer.status, answer.body), (200, "<hi>".into()));
     assert_eq!(upstream.last().header("upgrade"), None);
 }
 
 #[test]
-fn the_answer_to_another_request_decides_nothing_about_a_tunnel() {
+fn the_answer_to_an_earlier_request_opens_no_tunnel() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     let offers = "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n";
     let behind = "no\nrequest";
     stream
@@ -54,10 +54,10 @@ fn the_answer_to_another_request_decides_nothing_about_a_tunnel() {
 }
 
 #[test]
-fn a_server_that_has_said_all_still_hears_the_client() {
+fn a_half_closed_tunnel_still_carries_the_client() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let world = World::before(OPEN, socket.local_addr().unwrap().port());
-    let (tell, told) = mpsc::channel();
+    let gateway = TestGateway::before(OPEN, socket.local_addr().unwrap().port());
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let (mut stream, _) = socket.accept().unwrap();
         read_head(&mut stream);
@@ -67,11 +67,11 @@ fn a_server_that_has_said_all_still_hears_the_client() {
         stream.shutdown(Shutdown::Write).unwrap();
         // Later than the client sends: some of it must wait on the way.
         pause(500);
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).unwrap();
-        tell.send(heard.len()).unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        sender.send(received.len()).unwrap();
     });
-    let mut stream = world.connect();
+    let mut stream = gateway.connect();
     stream.write_all(ASKS.as_bytes()).unwrap();
     read_head(&mut stream);
     let mut said = String::new();
@@ -80,5 +80,5 @@ fn a_server_that_has_said_all_still_hears_the_client() {
     let much = vec![b'x'; 16 << 20];
     stream.write_all(&much).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(told.recv_timeout(MAX_WAIT).unwrap(), much.len());
+    assert_eq!(receiver.recv_timeout(MAX_WAIT).unwrap(), much.len());
 }

@@ -1,4 +1,4 @@
-//! Costs that are told when the work is done: what cannot be taken whole is taken as far as it is there.
+//! Costs reported after the work: a cost above the remaining quota charges the remainder.
 
 use tollgate_server::rls::messages::Code;
 
@@ -22,11 +22,11 @@ async fn left(server: &Server, key: &str, count: u64) -> (Code, u32) {
 }
 
 #[tokio::test]
-async fn a_report_that_is_more_than_is_left_uses_up_the_rest() {
+async fn a_late_cost_above_the_remaining_quota_charges_the_remainder() {
     let server = Server::start(POLICY).await;
     for key in ["user", "bucket", "log", "sliding", "calendar"] {
         assert_eq!(left(&server, key, 70).await, (Code::Ok, 30), "{key}");
-        // It is still told that it is over.
+        // The status is still over limit.
         assert_eq!(left(&server, key, 31).await, (Code::OverLimit, 0), "{key}");
         // The next request is refused before it does any work.
         assert_eq!(left(&server, key, 0).await, (Code::OverLimit, 0), "{key}");
@@ -35,12 +35,12 @@ async fn a_report_that_is_more_than_is_left_uses_up_the_rest() {
 }
 
 #[tokio::test]
-async fn whoever_always_reports_more_than_the_limit_holds_is_limited() {
+async fn a_client_that_always_reports_too_much_is_limited() {
     let server = Server::start(POLICY).await;
     for key in ["user", "bucket", "log", "sliding", "calendar"] {
         let mut passed = 0;
         for _ in 0..10 {
-            // Asked before the work, told after it.
+            // Checked before the work, reported after it.
             if left(&server, key, 0).await.0 == Code::Ok {
                 passed += 1;
                 assert_eq!(left(&server, key, 1_000_000).await.0, Code::OverLimit);
@@ -56,7 +56,7 @@ async fn whoever_always_reports_more_than_the_limit_holds_is_limited() {
 }
 
 #[tokio::test]
-async fn what_another_limit_refuses_is_taken_too_and_the_other_pays_nothing() {
+async fn a_late_cost_is_charged_though_another_limit_refuses() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, "plain", 95).await, (Code::Ok, 5));
     let both = [hits(&[("user", "a")], 10), hits(&[("plain", "a")], 10)];
@@ -66,7 +66,7 @@ async fn what_another_limit_refuses_is_taken_too_and_the_other_pays_nothing() {
 }
 
 #[tokio::test]
-async fn a_question_takes_nothing_however_much_it_asks_about() {
+async fn a_check_with_zero_hits_charges_nothing() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, "user", 100).await, (Code::Ok, 0));
     let both = [hits(&[("bucket", "a")], 5), hits(&[("user", "a")], 0)];
@@ -76,7 +76,7 @@ async fn a_question_takes_nothing_however_much_it_asks_about() {
 }
 
 #[tokio::test]
-async fn a_shadow_counts_as_it_would_if_it_were_enforced() {
+async fn a_shadow_limit_counts_as_if_it_were_enforced() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, "shadow", 1_000).await, (Code::Ok, 0));
     assert_eq!(left(&server, "shadow", 1).await, (Code::Ok, 0));
@@ -85,7 +85,7 @@ async fn a_shadow_counts_as_it_would_if_it_were_enforced() {
 }
 
 #[tokio::test]
-async fn other_keys_are_not_touched() {
+async fn other_keys_are_not_charged() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, "user", 1_000).await.0, Code::OverLimit);
     let (code, statuses) = brief(&server.edge(&[of(&[("user", "b")])]).await);

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tollgate_testkit::wait;
 
+use crate::support::{TestGateway, pause, reply};
 use crate::upstream::Upstream;
-use crate::world::{World, pause, reply};
 
-const UNDER_WAY: &str = "tollgate_queue_in_flight_requests{queue=\"q\"}";
+const IN_FLIGHT: &str = "tollgate_queue_in_flight_requests{queue=\"q\"}";
 const WAITING: &str = "tollgate_queue_waiting_requests{queue=\"q\"}";
 const AT_ONCE: &str = "tollgate_queue_concurrency_limit{queue=\"q\"}";
 
@@ -21,48 +21,48 @@ queues:
 ";
 
 #[test]
-fn what_a_queue_turns_away_is_not_charged() {
+fn a_request_rejected_by_a_queue_is_not_charged() {
     let upstream = Upstream::start();
-    let world = World::before(THREE, upstream.port);
-    let mut hangs = world.connect();
+    let gateway = TestGateway::before(THREE, upstream.port);
+    let mut hangs = gateway.connect();
     hangs
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    wait("it is under way", || world.metric(UNDER_WAY) == 1);
-    let statuses: Vec<_> = (0..6).map(|_| world.get("/").status).collect();
+    wait("it is in flight", || gateway.metric(IN_FLIGHT) == 1);
+    let statuses: Vec<_> = (0..6).map(|_| gateway.get("/").status).collect();
     assert_eq!(statuses, [503; 6]);
     drop(hangs);
-    wait("it is over", || world.metric(UNDER_WAY) == 0);
-    let statuses: Vec<_> = (0..3).map(|_| world.get("/").status).collect();
+    wait("it is over", || gateway.metric(IN_FLIGHT) == 0);
+    let statuses: Vec<_> = (0..3).map(|_| gateway.get("/").status).collect();
     assert_eq!(statuses, [200, 200, 429], "the first one was served");
 }
 
 #[test]
 fn a_client_that_leaves_the_queue_is_not_charged() {
     let upstream = Upstream::start();
-    let world = World::before(&THREE.replace("50ms", "30s"), upstream.port);
-    let mut hangs = world.connect();
+    let gateway = TestGateway::before(&THREE.replace("50ms", "30s"), upstream.port);
+    let mut hangs = gateway.connect();
     hangs
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    wait("it is under way", || world.metric(UNDER_WAY) == 1);
+    wait("it is in flight", || gateway.metric(IN_FLIGHT) == 1);
     for _ in 0..4 {
-        let mut leaves = world.connect();
+        let mut leaves = gateway.connect();
         leaves
             .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             .unwrap();
-        wait("it waits", || world.metric(WAITING) == 1);
+        wait("it waits", || gateway.metric(WAITING) == 1);
         drop(leaves);
-        wait("it has left", || world.metric(WAITING) == 0);
+        wait("it has left", || gateway.metric(WAITING) == 0);
     }
     drop(hangs);
-    wait("it is over", || world.metric(UNDER_WAY) == 0);
-    let statuses: Vec<_> = (0..3).map(|_| world.get("/").status).collect();
+    wait("it is over", || gateway.metric(IN_FLIGHT) == 0);
+    let statuses: Vec<_> = (0..3).map(|_| gateway.get("/").status).collect();
     assert_eq!(statuses, [200, 200, 429], "the first one was served");
 }
 
 #[test]
-fn slow_uploads_do_not_shrink_what_a_quick_server_gets() {
+fn slow_uploads_do_not_lower_the_limit_of_a_fast_server() {
     let upstream = Upstream::start();
     let policy = "\
 default: pass
@@ -73,11 +73,11 @@ queues:
     at_once: { adaptive: gradient2, min: 1, max: 50, initial: 20, timeout: 1s }
     max_wait: 30s
 ";
-    let world = World::before(policy, upstream.port);
+    let gateway = TestGateway::before(policy, upstream.port);
     let is_over = AtomicBool::new(false);
     let dribble = || {
         for _ in 0..3 {
-            let mut stream = world.connect();
+            let mut stream = gateway.connect();
             let head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n";
             stream.write_all(head).unwrap();
             for _ in 0..12 {
@@ -95,8 +95,8 @@ queues:
             is_over.store(true, Relaxed);
         });
         while !is_over.load(Relaxed) {
-            assert_eq!(world.get("/").status, 200);
-            least = least.min(world.metric(AT_ONCE));
+            assert_eq!(gateway.get("/").status, 200);
+            least = least.min(gateway.metric(AT_ONCE));
             pause(40);
         }
     });

@@ -23,7 +23,7 @@ pub(crate) const OPEN: &str =
     "default: pass\nlimits:\n  - { name: all, allow: 1000000/s, burst: 1000000 }\n";
 
 /// A running gateway.
-pub(crate) struct World {
+pub(crate) struct TestGateway {
     pub(crate) started: GatewayStarted,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -59,10 +59,10 @@ pub(crate) fn settings(source: PolicyOrigin, upstreams: Vec<UpstreamSpec>) -> Ga
     }
 }
 
-impl World {
+impl TestGateway {
     /// A gateway in front of this port.
-    pub(crate) fn before(policy: &str, port: u16) -> World {
-        World::with(policy, |_| (), &[port])
+    pub(crate) fn before(policy: &str, port: u16) -> TestGateway {
+        TestGateway::with(policy, |_| (), &[port])
     }
 
     /// The same with something changed about the upstream.
@@ -70,35 +70,35 @@ impl World {
         policy: &str,
         change: impl FnOnce(&mut UpstreamSpec),
         ports: &[u16],
-    ) -> World {
+    ) -> TestGateway {
         let servers = ports.iter().map(|port| server(*port)).collect();
         let mut upstream = UpstreamSpec::new("app", servers);
         change(&mut upstream);
-        World::start(settings(text(policy), vec![upstream]))
+        TestGateway::start(settings(text(policy), vec![upstream]))
     }
 
     /// A gateway that follows this file, which names its upstreams.
-    pub(crate) fn by_file(path: &Path) -> World {
-        World::start(settings(PolicyOrigin::File(path.into()), Vec::new()))
+    pub(crate) fn by_file(path: &Path) -> TestGateway {
+        TestGateway::start(settings(PolicyOrigin::File(path.into()), Vec::new()))
     }
 
     /// A gateway with these settings.
-    pub(crate) fn start(settings: GatewaySettings) -> World {
-        let (tell, told) = mpsc::channel();
+    pub(crate) fn start(settings: GatewaySettings) -> TestGateway {
+        let (sender, receiver) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let events = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .unwrap();
-            let started = |started: &GatewayStarted| tell.send(started.clone()).unwrap();
+            let started = |started: &GatewayStarted| sender.send(started.clone()).unwrap();
             let stop = async {
                 let _ = stopped.await;
             };
             events.block_on(run(settings, started, stop)).unwrap();
         });
-        World {
-            started: told.recv_timeout(MAX_WAIT).expect("the gateway starts"),
+        TestGateway {
+            started: receiver.recv_timeout(MAX_WAIT).expect("the gateway starts"),
             stop: Some(stop),
             thread: Some(thread),
         }
@@ -117,7 +117,7 @@ impl World {
         let mut stream = self.connect();
         // The gateway may refuse before it has read all.
         let _ = stream.write_all(bytes);
-        // Who ends its side while its request is under way is gone: so not before no more answers come.
+        // A client that closes its side during a request counts as disconnected, so it closes after the last answer.
         let quiet = Duration::from_secs(3);
         stream.set_read_timeout(Some(quiet)).unwrap();
         let mut answer = Vec::new();
@@ -180,7 +180,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestGateway {
     fn drop(&mut self) {
         self.stop_and_wait();
     }

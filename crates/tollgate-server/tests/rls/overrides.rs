@@ -1,7 +1,9 @@
-//! Limits that a request brings along, where the policy follows them.
+//! Overrides: limits in a request, where the policy follows the domain.
 
 use tollgate_policy::{self, Facts};
-use tollgate_server::rls::messages::{Code, LimitOverrideMessage, RateLimitDescriptor, UnitMessage};
+use tollgate_server::rls::messages::{
+    Code, LimitOverrideMessage, RateLimitDescriptor, UnitMessage,
+};
 
 use super::client::{Server, brief, hits, of};
 
@@ -39,12 +41,12 @@ async fn left(server: &Server, asked: RateLimitDescriptor) -> (Code, u32) {
 }
 
 #[tokio::test]
-async fn a_limit_that_comes_along_stands_in_place_of_those_of_the_policy() {
+async fn an_override_replaces_the_limits_of_the_policy() {
     let server = Server::start(POLICY).await;
-    let told = Some((4, UnitMessage::Year as i32));
+    let expected = Some((4, UnitMessage::Year as i32));
     for left in [3, 2, 1, 0] {
         let answer = server.edge(&[year(&ANN, 4)]).await;
-        assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, told, left)]));
+        assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, expected, left)]));
         let status = &answer.statuses[0];
         let limit = status.current_limit.as_ref().unwrap();
         assert_eq!(limit.name, "request-limits");
@@ -56,9 +58,9 @@ async fn a_limit_that_comes_along_stands_in_place_of_those_of_the_policy() {
         assert_eq!(policy, Some("\"request-limits\";q=4;w=31536000"));
     }
     let over = brief(&server.edge(&[year(&ANN, 4)]).await);
-    let told = vec![(Code::OverLimit, told, 0)];
-    assert_eq!(over, (Code::OverLimit, told));
-    // The limit of the policy has not been touched, and nobody else's key has.
+    let expected = vec![(Code::OverLimit, expected, 0)];
+    assert_eq!(over, (Code::OverLimit, expected));
+    // Neither the limit of the policy nor another key was charged.
     assert_eq!(left(&server, of(&ANN)).await, (Code::Ok, 1));
     assert_eq!(left(&server, year(&[("user", "bob")], 4)).await.1, 3);
     assert_eq!(server.metric(IGNORED), 0);
@@ -69,7 +71,7 @@ async fn a_limit_that_comes_along_stands_in_place_of_those_of_the_policy() {
 }
 
 #[tokio::test]
-async fn it_is_one_decision_with_the_limits_of_other_descriptors() {
+async fn an_override_is_decided_with_the_limits_of_other_descriptors() {
     let server = Server::start(POLICY).await;
     let both = [year(&ANN, 3), of(&[("path", "/a")])];
     assert_eq!(brief(&server.edge(&both).await).0, Code::Ok);
@@ -90,7 +92,7 @@ async fn it_is_one_decision_with_the_limits_of_other_descriptors() {
 }
 
 #[tokio::test]
-async fn another_number_goes_on_with_what_was_counted_and_another_unit_does_not() {
+async fn a_changed_number_keeps_usage_and_a_changed_unit_does_not() {
     let server = Server::start(POLICY).await;
     let ask = |most| left(&server, year(&ANN, most));
     assert_eq!(ask(10).await, (Code::Ok, 9));
@@ -103,7 +105,7 @@ async fn another_number_goes_on_with_what_was_counted_and_another_unit_does_not(
 }
 
 #[tokio::test]
-async fn all_units_are_followed_and_told_as_they_came() {
+async fn all_units_are_applied_and_reported_as_sent() {
     let server = Server::start(POLICY).await;
     let units = [
         (UnitMessage::Second, 1),
@@ -115,15 +117,15 @@ async fn all_units_are_followed_and_told_as_they_came() {
     ];
     for (unit, seconds) in units {
         let answer = server.edge(&[with(of(&ANN), 7, unit as i32)]).await;
-        let told = Some((7, unit as i32));
-        assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, told, 6)]));
+        let expected = Some((7, unit as i32));
+        assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, expected, 6)]));
         let reset = answer.statuses[0].duration_until_reset.unwrap();
         assert!(reset.seconds <= seconds, "{unit:?}: {reset:?}");
     }
 }
 
 #[tokio::test]
-async fn hits_are_taken_asked_about_and_given_back_as_on_other_limits() {
+async fn hits_peeks_and_refunds_work_on_overrides() {
     let server = Server::start(POLICY).await;
     let some = |count| with(hits(&ANN, count), 10, UnitMessage::Year as i32);
     assert_eq!(left(&server, some(0)).await, (Code::Ok, 10));
@@ -139,7 +141,7 @@ async fn hits_are_taken_asked_about_and_given_back_as_on_other_limits() {
 }
 
 #[tokio::test]
-async fn of_two_numbers_for_one_descriptor_the_least_holds() {
+async fn of_two_overrides_of_one_descriptor_the_lower_applies() {
     let server = Server::start(POLICY).await;
     let twice = [year(&ANN, 5), year(&ANN, 3)];
     let (code, statuses) = brief(&server.edge(&twice).await);
@@ -148,11 +150,11 @@ async fn of_two_numbers_for_one_descriptor_the_least_holds() {
 }
 
 #[tokio::test]
-async fn a_number_of_zero_lets_nothing_pass_and_the_largest_lets_much() {
+async fn an_override_of_zero_refuses_all_requests() {
     let server = Server::start(POLICY).await;
     let answer = server.edge(&[year(&ANN, 0)]).await;
-    let told = Some((0, UnitMessage::Year as i32));
-    let over = (Code::OverLimit, vec![(Code::OverLimit, told, 0)]);
+    let expected = Some((0, UnitMessage::Year as i32));
+    let over = (Code::OverLimit, vec![(Code::OverLimit, expected, 0)]);
     assert_eq!(brief(&answer), over);
     // No waiting helps.
     assert_eq!(answer.statuses[0].duration_until_reset, None);
@@ -160,8 +162,8 @@ async fn a_number_of_zero_lets_nothing_pass_and_the_largest_lets_much() {
     assert_eq!(left(&server, peek).await, (Code::OverLimit, 0));
     let (code, statuses) = brief(&server.edge(&[year(&ANN, u32::MAX)]).await);
     // One less than can be sent fits into a window.
-    let told = Some((u32::MAX - 1, UnitMessage::Year as i32));
-    assert_eq!((code, statuses[0].1), (Code::Ok, told));
+    let expected = Some((u32::MAX - 1, UnitMessage::Year as i32));
+    assert_eq!((code, statuses[0].1), (Code::Ok, expected));
     assert_eq!(statuses[0].2, u32::MAX - 2);
     let huge = with(hits(&ANN, u64::MAX), u32::MAX, UnitMessage::Year as i32);
     let answer = server.edge(&[huge]).await;
@@ -171,7 +173,7 @@ async fn a_number_of_zero_lets_nothing_pass_and_the_largest_lets_much() {
 }
 
 #[tokio::test]
-async fn a_unit_that_is_not_known_is_counted_and_the_policy_decides() {
+async fn an_unknown_unit_is_counted_and_the_policy_applies() {
     let server = Server::start(POLICY).await;
     for (unit, left_then) in [(0, 1), (4_711, 0)] {
         let asked = with(of(&ANN), 1_000, unit);
@@ -185,7 +187,7 @@ async fn a_unit_that_is_not_known_is_counted_and_the_policy_decides() {
 }
 
 #[tokio::test]
-async fn a_domain_that_does_not_follow_is_as_before_and_so_is_one_that_nobody_named() {
+async fn overrides_apply_only_in_followed_domains() {
     let server = Server::start(POLICY).await;
     for domain in ["other", "Edge", "edge2"] {
         let mut asked = super::client::edge(&[year(&ANN, 0)]);
@@ -201,14 +203,14 @@ async fn a_domain_that_does_not_follow_is_as_before_and_so_is_one_that_nobody_na
 }
 
 #[tokio::test]
-async fn whoever_is_kept_out_stays_out_whatever_it_brings() {
+async fn an_override_does_not_lift_a_deny_list() {
     let server = Server::start(POLICY).await;
     let asked = year(&[("user", "thief")], 1_000);
     assert_eq!(brief(&server.edge(&[asked]).await).0, Code::OverLimit);
 }
 
 #[tokio::test]
-async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
+async fn a_reload_keeps_usage_and_can_end_overrides() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, year(&ANN, 5)).await, (Code::Ok, 4));
     let reload = |text: &str| {

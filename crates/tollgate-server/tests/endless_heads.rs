@@ -1,4 +1,4 @@
-//! What many connections cost whose heads never end. Alone in its program, because it looks at its memory.
+//! Memory of connections whose heads never end. A test program of its own, because it measures the memory of the process.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
@@ -7,15 +7,15 @@
 
 use std::io::Write;
 
+#[path = "gateway/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of the gateway")]
+mod support;
 #[path = "gateway/upstream.rs"]
 #[allow(dead_code, reason = "shared with the tests of the gateway")]
 mod upstream;
-#[path = "gateway/world.rs"]
-#[allow(dead_code, reason = "shared with the tests of the gateway")]
-mod world;
 
+use support::{TestGateway, pause};
 use upstream::Upstream;
-use world::{World, pause};
 
 const POLICY: &str = "default: pass\nlimits:\n  - { name: all, allow: 1000000/s, burst: 1000000 }\ngateway:\n  accept: { per_address: 10000 }\n  timeouts: { head: 60s }\n";
 /// Each is two descriptors of this program, which may have 1024 without being asked.
@@ -31,11 +31,11 @@ fn resident() -> usize {
 }
 
 #[test]
-fn a_head_that_never_ends_costs_little() {
+fn memory_of_an_endless_head_is_bounded() {
     let upstream = Upstream::start();
-    let world = World::before(POLICY, upstream.port);
+    let gateway = TestGateway::before(POLICY, upstream.port);
     let dribble = |count: usize| {
-        let mut streams: Vec<_> = (0..count).map(|_| world.connect()).collect();
+        let mut streams: Vec<_> = (0..count).map(|_| gateway.connect()).collect();
         for part in ["GET / HTTP/1.1\r\n", "Host: a\r\n", "X-Dribble: a"] {
             for stream in &mut streams {
                 stream.write_all(part.as_bytes()).unwrap();
@@ -45,7 +45,7 @@ fn a_head_that_never_ends_costs_little() {
         streams
     };
     // What is there once and for all is there after this.
-    assert_eq!(world.get("/").status, 200);
+    assert_eq!(gateway.get("/").status, 200);
     let _first = dribble(20);
     let before = resident();
     let _streams = dribble(CONNECTIONS);

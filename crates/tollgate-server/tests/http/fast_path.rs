@@ -76,7 +76,7 @@ fn auth(path: &str, uri: &str, more: &str) -> String {
 }
 
 #[test]
-fn common_requests_are_answered_as_all_others() {
+fn both_paths_write_the_same_response() {
     let mut requests = Vec::new();
     for path in [
         "/full", "/used-up", "/small", "/dear", "/keyed", "/bad", "/good", "/none", "/a%2fb",
@@ -140,7 +140,7 @@ fn common_requests_are_answered_as_all_others() {
 }
 
 #[test]
-fn requests_behind_each_other_are_all_answered_in_order_also_across_lanes() {
+fn pipelined_requests_are_answered_in_order_across_both_paths() {
     let server = Server::start(POLICY);
     let one = check(r#"{"path":"/none"}"#);
     let other = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -169,7 +169,7 @@ fn a_request_in_single_bytes_is_answered() {
 }
 
 #[test]
-fn who_sends_and_does_not_read_is_made_to_wait_and_loses_nothing() {
+fn a_client_that_does_not_read_is_paused_and_loses_nothing() {
     let server = Server::start(POLICY);
     let mut stream = server.connect();
     let request = check(r#"{"path":"/good"}"#);

@@ -15,8 +15,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tollgate_config::Protocol;
 
+use crate::support::{OPEN, TestGateway};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World};
 
 /// A server of HTTP/2 that keeps the authority that each request names.
 pub(crate) struct Http2Upstream {
@@ -80,12 +80,12 @@ async fn serve(stream: TcpStream, seen: Arc<Mutex<Vec<String>>>, ends: bool) {
 }
 
 #[test]
-fn cookies_in_lines_of_their_own_are_one_line_for_http_1() {
+fn cookie_fields_are_joined_for_http_1() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let events = Runtime::new().unwrap();
     events.block_on(async {
-        let stream = TcpStream::connect(world.address()).await.unwrap();
+        let stream = TcpStream::connect(gateway.address()).await.unwrap();
         let shaken =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = shaken.await.unwrap();
@@ -106,19 +106,19 @@ fn cookies_in_lines_of_their_own_are_one_line_for_http_1() {
 fn a_request_without_a_host_gets_that_of_the_server_in_http_2() {
     let upstream = Http2Upstream::start();
     let change = |spec: &mut tollgate_config::UpstreamSpec| spec.protocol = Protocol::Http2;
-    let world = World::with(OPEN, change, &[upstream.port]);
-    let answer = world.ask(b"GET /x HTTP/1.0\r\n\r\n");
+    let gateway = TestGateway::with(OPEN, change, &[upstream.port]);
+    let answer = gateway.ask(b"GET /x HTTP/1.0\r\n\r\n");
     assert_eq!((answer.status, answer.body), (200, "two".to_owned()));
     assert_eq!(upstream.seen(), [format!("127.0.0.1:{}", upstream.port)]);
-    assert_eq!(world.get("/x").status, 200);
+    assert_eq!(gateway.get("/x").status, 200);
     assert_eq!(upstream.seen()[1], "app.example");
 }
 
 #[test]
 fn a_request_without_a_host_gets_that_of_the_server_in_http_1() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    assert_eq!(world.ask(b"GET /x HTTP/1.0\r\n\r\n").status, 200);
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    assert_eq!(gateway.ask(b"GET /x HTTP/1.0\r\n\r\n").status, 200);
     let own = format!("127.0.0.1:{}", upstream.port);
     assert_eq!(upstream.last().header("host"), Some(own));
 }
@@ -126,12 +126,12 @@ fn a_request_without_a_host_gets_that_of_the_server_in_http_1() {
 #[test]
 fn a_length_that_is_repeated_or_empty_is_refused_in_http_2() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let events = Runtime::new().unwrap();
     let statuses = events.block_on(async {
         let mut statuses = Vec::new();
         for lengths in [&["5", "5"][..], &[""], &["0", ""]] {
-            let stream = TcpStream::connect(world.address()).await.unwrap();
+            let stream = TcpStream::connect(gateway.address()).await.unwrap();
             let shaken =
                 hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
             let (mut sender, connection) = shaken.await.unwrap();
@@ -153,5 +153,5 @@ fn a_length_that_is_repeated_or_empty_is_refused_in_http_2() {
     });
     assert_eq!(statuses, [400, 400, 400]);
     assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
-    assert_eq!(world.admitted(), 0);
+    assert_eq!(gateway.admitted(), 0);
 }

@@ -18,8 +18,8 @@ use tokio_rustls::TlsAcceptor;
 use tollgate_config::{Protocol, UpstreamSpec};
 use tollgate_server::gateway::CertificateFiles;
 
+use crate::support::{OPEN, TestGateway, server, settings, text, timed};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, server, settings, text, timed};
 
 /// A certificate that vouches for itself, for `localhost` and its address.
 pub(crate) fn certificate(dir: &Directory, name: &str) -> CertificateFiles {
@@ -39,16 +39,16 @@ pub(crate) fn certificate(dir: &Directory, name: &str) -> CertificateFiles {
     files
 }
 
-fn world(policy: &str, files: &CertificateFiles, port: u16) -> World {
+fn gateway(policy: &str, files: &CertificateFiles, port: u16) -> TestGateway {
     let upstream = UpstreamSpec::new("app", vec![server(port)]);
     let mut settings = settings(text(policy), vec![upstream]);
     settings.tls = Some(files.clone());
-    World::start(settings)
+    TestGateway::start(settings)
 }
 
 /// What curl says, or the number of its error.
-fn curl(world: &World, ca: &PathBuf, flag: &str) -> Result<String, i32> {
-    let url = format!("https://localhost:{}/", world.address().port());
+fn curl(gateway: &TestGateway, ca: &PathBuf, flag: &str) -> Result<String, i32> {
+    let url = format!("https://localhost:{}/", gateway.address().port());
     let mut command = Command::new("curl");
     command.args([
         "-sS",
@@ -67,14 +67,14 @@ fn curl(world: &World, ca: &PathBuf, flag: &str) -> Result<String, i32> {
 }
 
 #[test]
-fn clients_speak_either_http_over_tls_and_a_hangup_renews_the_certificate() {
+fn clients_use_both_http_versions_over_tls_and_sighup_reloads_the_certificate() {
     let upstream = Upstream::start();
     let dir = Directory::new();
     let files = certificate(&dir, "first");
     let first = dir.file("first.ca.pem");
     std::fs::copy(&files.cert, &first).unwrap();
-    let world = world(OPEN, &files, upstream.port);
-    let via = |ca: &PathBuf, flag: &str| curl(&world, ca, flag);
+    let gateway = gateway(OPEN, &files, upstream.port);
+    let via = |ca: &PathBuf, flag: &str| curl(&gateway, ca, flag);
     assert_eq!(via(&first, "--http2"), Ok("<> 200 2".into()));
     assert_eq!(via(&first, "--http1.1"), Ok("<> 200 1.1".into()));
     let proto = upstream.last().header("x-forwarded-proto");
@@ -89,7 +89,7 @@ fn clients_speak_either_http_over_tls_and_a_hangup_renews_the_certificate() {
     let other = certificate(&dir, "other");
     std::fs::copy(&other.cert, &files.cert).unwrap();
     hang_up();
-    crate::world::pause(200);
+    crate::support::pause(200);
     assert_eq!(via(&first, "--http2"), Ok("<> 200 2".into()));
     std::fs::copy(&other.key, &files.key).unwrap();
     hang_up();
@@ -99,19 +99,19 @@ fn clients_speak_either_http_over_tls_and_a_hangup_renews_the_certificate() {
 }
 
 #[test]
-fn a_handshake_that_does_not_go_on_is_ended() {
+fn a_stalled_handshake_is_closed() {
     use std::io::{Read, Write};
     let upstream = Upstream::start();
     let dir = Directory::new();
     let files = certificate(&dir, "first");
     let policy = "default: pass\ngateway: { timeouts: { head: 500ms } }\n";
-    let world = world(policy, &files, upstream.port);
+    let gateway = gateway(policy, &files, upstream.port);
     for begins in [
         &b""[..],
         b"\x16\x03\x01\x02\x00\x01",
         b"GET / HTTP/1.1\r\n\r\n",
     ] {
-        let mut stream = world.connect();
+        let mut stream = gateway.connect();
         stream.write_all(begins).unwrap();
         let (_, took) = timed(|| stream.read_to_end(&mut Vec::new()));
         assert!(took.as_millis() < 1500, "{begins:?}: {took:?}");
@@ -194,17 +194,17 @@ impl Modern {
     }
 }
 
-fn before(modern: &Modern, protocol: Protocol, ca: Option<&PathBuf>) -> World {
+fn before(modern: &Modern, protocol: Protocol, ca: Option<&PathBuf>) -> TestGateway {
     let change = |spec: &mut UpstreamSpec| {
         spec.protocol = protocol;
         spec.servers[0].tls = ca.is_some();
         spec.ca_file = ca.cloned();
     };
-    World::with(OPEN, change, &[modern.port])
+    TestGateway::with(OPEN, change, &[modern.port])
 }
 
 #[test]
-fn servers_are_spoken_to_in_either_http_over_tls_and_without() {
+fn upstreams_use_both_http_versions_with_and_without_tls() {
     let dir = Directory::new();
     let files = certificate(&dir, "server");
     let large = "y".repeat(300_000);
@@ -215,11 +215,11 @@ fn servers_are_spoken_to_in_either_http_over_tls_and_without() {
     for tls in [None, Some(&files)] {
         let modern = Modern::start(tls);
         for protocol in [Protocol::Http1, Protocol::Http2] {
-            let world = before(&modern, protocol, tls.map(|files| &files.cert));
+            let gateway = before(&modern, protocol, tls.map(|files| &files.cert));
             std::thread::scope(|scope| {
                 for _ in 0..5 {
                     scope.spawn(|| {
-                        let answer = world.ask(whole.as_bytes());
+                        let answer = gateway.ask(whole.as_bytes());
                         assert_eq!(answer.status, 200, "{tls:?} {protocol:?}");
                         assert!(answer.body == large, "{tls:?} {protocol:?}");
                     });
@@ -231,7 +231,7 @@ fn servers_are_spoken_to_in_either_http_over_tls_and_without() {
                 Protocol::Http2 => Version::HTTP_2,
             };
             assert_eq!(asked, vec![(version, "app.example".to_owned()); 5]);
-            assert_eq!(world.admitted(), 5);
+            assert_eq!(gateway.admitted(), 5);
         }
     }
 }
@@ -242,8 +242,8 @@ fn a_server_with_an_untrusted_certificate_gets_no_request() {
     let modern = Modern::start(Some(&certificate(&dir, "server")));
     let other = certificate(&dir, "other");
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        let world = before(&modern, protocol, Some(&other.cert));
-        assert_eq!(world.get("/").status, 502);
+        let gateway = before(&modern, protocol, Some(&other.cert));
+        assert_eq!(gateway.get("/").status, 502);
     }
     assert!(modern.asked.lock().unwrap().is_empty());
 }

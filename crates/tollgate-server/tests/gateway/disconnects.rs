@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use tollgate_testkit::wait;
 
+use crate::support::{OPEN, TestGateway, pause};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause};
 
 const ONE_AT_ONCE: &str = "default: pass\nlimits:\n  - { name: all, allow: 1000000/s, burst: 1000000 }\nqueues:\n  - { name: q, at_once: 1, max_wait: 30s }\n";
 const HANGS: &[u8] = b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -13,12 +13,12 @@ const HANGS: &[u8] = b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n";
 /// A client sends this, has to wait in a queue, and goes. It must leave the queue, and no server may see it.
 fn leaves_the_queue(request: &[u8]) {
     let upstream = Upstream::start();
-    let world = World::before(ONE_AT_ONCE, upstream.port);
-    let waiting = || world.metric("tollgate_queue_waiting_requests{queue=\"q\"}");
-    let mut first = world.connect();
+    let gateway = TestGateway::before(ONE_AT_ONCE, upstream.port);
+    let waiting = || gateway.metric("tollgate_queue_waiting_requests{queue=\"q\"}");
+    let mut first = gateway.connect();
     first.write_all(HANGS).unwrap();
     wait("the first is passed on", || upstream.count() == 1);
-    let mut second = world.connect();
+    let mut second = gateway.connect();
     second.write_all(request).unwrap();
     wait("the second waits", || waiting() == 1);
     drop(second);
@@ -58,8 +58,8 @@ fn a_request_with_a_large_body_whose_client_disconnects_leaves_the_queue() {
 #[test]
 fn a_request_that_was_passed_on_is_given_up_even_with_bytes_behind_it() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
@@ -72,8 +72,8 @@ fn a_request_that_was_passed_on_is_given_up_even_with_bytes_behind_it() {
 #[test]
 fn an_error_is_sent_to_a_client_that_has_ended_its_side() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();

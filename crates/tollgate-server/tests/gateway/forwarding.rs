@@ -7,25 +7,25 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use crate::support::{MAX_WAIT, OPEN, TestGateway, reply};
 use crate::upstream::Upstream;
-use crate::world::{MAX_WAIT, OPEN, World, reply};
 
 #[test]
 fn the_target_reaches_the_server_as_it_was_sent() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     for target in [
         "/", "//a", "/a/../b", "/a?b=c&d", "/%61", "/a;b", "/?", "/a?b?c", "/a/", "/a%20b",
     ] {
-        assert_eq!(world.get(target).status, 200, "{target}");
+        assert_eq!(gateway.get(target).status, 200, "{target}");
         assert_eq!(upstream.last().line, format!("GET {target} HTTP/1.1"));
     }
     // What servers would read in different ways is not believed by the policy.
-    assert_eq!(world.get("/a%2Fb").status, 400);
+    assert_eq!(gateway.get("/a%2Fb").status, 400);
     assert_ne!(upstream.last().line, "GET /a%2Fb HTTP/1.1");
     // A target that names its host loses it: servers that are not proxies expect a path.
     let whole = b"GET http://app.example/x HTTP/1.1\r\nHost: app.example\r\n\r\n";
-    assert_eq!(world.ask(whole).status, 200);
+    assert_eq!(gateway.ask(whole).status, 200);
     assert_eq!(upstream.last().line, "GET /x HTTP/1.1");
     assert_eq!(upstream.last().header("host").unwrap(), "app.example");
     for (method, more) in [("GET", ""), ("POST", "Content-Length: 1\r\n")] {
@@ -33,49 +33,49 @@ fn the_target_reaches_the_server_as_it_was_sent() {
         let pathless = format!(
             "{method} http://app.example?x=1 HTTP/1.1\r\nHost: app.example\r\n{more}\r\n{body}"
         );
-        assert_eq!(world.ask(pathless.as_bytes()).status, 200);
+        assert_eq!(gateway.ask(pathless.as_bytes()).status, 200);
         assert_eq!(upstream.last().line, format!("{method} /?x=1 HTTP/1.1"));
     }
 }
 
 #[test]
-fn answers_keep_their_kind() {
+fn responses_keep_their_framing() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let chunks = world.get("/chunks");
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let chunks = gateway.get("/chunks");
     assert_eq!((chunks.status, chunks.body.as_str()), (200, "abcde"));
     assert_eq!(chunks.header("x-end"), Some("1"));
     for hop in ["keep-alive", "x-hop", "connection"] {
         assert_eq!(chunks.header(hop), None, "{}", chunks.head);
     }
-    assert_eq!(world.get("/empty").status, 204);
-    let mut stream = world.connect();
+    assert_eq!(gateway.get("/empty").status, 204);
+    let mut stream = gateway.connect();
     stream
         .write_all(b"HEAD /h HTTP/1.1\r\nHost: a\r\n\r\nGET /g HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    let head = crate::world::read_head(&mut stream);
+    let head = crate::support::read_head(&mut stream);
     assert!(head.contains("content-length: 7"), "{head}");
     assert_eq!(reply(&mut stream).body, "<>");
 }
 
 #[test]
-fn old_clients_are_served() {
+fn http_1_0_clients_are_served() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let answer = world.ask(b"GET /old HTTP/1.0\r\n\r\n");
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let answer = gateway.ask(b"GET /old HTTP/1.0\r\n\r\n");
     assert_eq!((answer.status, answer.body), (200, "<>".into()));
     // A server may need chunks to answer, and such a client knows none.
-    let answer = world.ask(b"GET /chunks HTTP/1.0\r\n\r\n");
+    let answer = gateway.ask(b"GET /chunks HTTP/1.0\r\n\r\n");
     assert_eq!(answer.header("transfer-encoding"), None, "{}", answer.head);
 }
 
 #[test]
 fn http_2_is_spoken_with_prior_knowledge_and_passed_on_as_http_1() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     let events = tokio::runtime::Runtime::new().unwrap();
     events.block_on(async {
-        let stream = tokio::net::TcpStream::connect(world.address())
+        let stream = tokio::net::TcpStream::connect(gateway.address())
             .await
             .unwrap();
         let io = TokioIo::new(stream);
@@ -108,20 +108,20 @@ fn http_2_is_spoken_with_prior_knowledge_and_passed_on_as_http_1() {
         assert_eq!(sender.send_request(request).await.unwrap().status(), 400);
     });
     assert_eq!(upstream.count(), 50);
-    assert_eq!(world.admitted(), 50);
+    assert_eq!(gateway.admitted(), 50);
     assert_eq!(upstream.last().header("host").unwrap(), "app.example");
 }
 
 #[test]
 fn an_answer_that_dribbles_is_passed_on_as_it_comes() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(b"GET /drip HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    let (_, took) = crate::world::timed(|| {
-        crate::world::read_head(&mut stream);
+    let (_, took) = crate::support::timed(|| {
+        crate::support::read_head(&mut stream);
         let mut first = [0; 6];
         std::io::Read::read_exact(&mut stream, &mut first).unwrap();
         assert_eq!(&first, b"1\r\nx\r\n");
@@ -133,16 +133,16 @@ fn an_answer_that_dribbles_is_passed_on_as_it_comes() {
 }
 
 #[test]
-fn stopping_lets_a_request_end() {
+fn a_shutdown_lets_a_request_complete() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
     wait("the request is there", || upstream.count() == 1);
-    let _idle = world.connect();
-    let ((), took) = crate::world::timed(|| world.end());
+    let _idle = gateway.connect();
+    let ((), took) = crate::support::timed(|| gateway.end());
     assert_eq!(reply(&mut stream).body, "slow");
     assert!(took.as_secs() < 5, "{took:?}");
 }

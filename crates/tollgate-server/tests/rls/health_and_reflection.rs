@@ -1,4 +1,4 @@
-//! What tools for gRPC ask of every server: health and reflection.
+//! Health and reflection.
 
 use tonic::client::Grpc;
 use tonic::{Code, Request, Streaming};
@@ -11,7 +11,7 @@ use super::client::{Server, edge, of};
 const POLICY: &str = "default: pass\n";
 
 #[tokio::test]
-async fn health_is_told_for_the_server_and_the_service() {
+async fn health_is_answered_for_the_server_and_the_service() {
     let server = Server::start(POLICY).await;
     let mut client = HealthClient::new(server.channel.clone());
     let ask = |service: &str| HealthCheckRequest {
@@ -30,7 +30,7 @@ async fn health_is_told_for_the_server_and_the_service() {
 }
 
 #[tokio::test]
-async fn whoever_watches_health_hears_of_the_end() {
+async fn a_health_watch_reports_the_shutdown() {
     let server = Server::start(POLICY).await;
     let mut client = HealthClient::new(server.channel.clone());
     let ask = HealthCheckRequest::default();
@@ -71,7 +71,7 @@ async fn reflected(server: &Server, version: &str, ask: Reflect) -> Reflected {
 }
 
 #[tokio::test]
-async fn both_versions_of_reflection_tell_the_service_and_its_messages() {
+async fn both_versions_of_reflection_describe_the_service() {
     let server = Server::start(POLICY).await;
     let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
     for version in ["v1", "v1alpha"] {
@@ -95,7 +95,7 @@ async fn both_versions_of_reflection_tell_the_service_and_its_messages() {
 }
 
 #[tokio::test]
-async fn another_service_is_not_here() {
+async fn an_unknown_service_is_unimplemented() {
     let server = Server::start(POLICY).await;
     let mut client = Grpc::new(server.channel.clone());
     client.ready().await.unwrap();

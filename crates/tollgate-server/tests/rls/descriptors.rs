@@ -21,16 +21,16 @@ async fn a_request_that_one_descriptor_refuses_costs_the_others_nothing() {
     let server = Server::start(POLICY).await;
     let day = Some(UnitMessage::Day as i32);
     let both = [of(&[("user", "ann")]), of(&[("path", "/a")])];
-    let mut told = Vec::new();
+    let mut expected = Vec::new();
     for _ in 0..4 {
         let (code, statuses) = brief(&server.edge(&both).await);
         assert_eq!(statuses[0].1.map(|l| l.1), day);
         let each: Vec<_> = statuses.iter().map(|s| (s.0, s.2)).collect();
-        told.push((code, each));
+        expected.push((code, each));
     }
     let (ok, over) = (Code::Ok, Code::OverLimit);
     assert_eq!(
-        told,
+        expected,
         [
             (ok, vec![(ok, 4), (ok, 1)]),
             (ok, vec![(ok, 3), (ok, 0)]),
@@ -58,7 +58,7 @@ async fn statuses_come_in_the_order_of_the_descriptors() {
 }
 
 #[tokio::test]
-async fn two_descriptors_with_one_key_take_what_both_take() {
+async fn two_descriptors_with_one_key_charge_both_costs() {
     let server = Server::start(POLICY).await;
     let twice = [of(&[("user", "ann")]), hits(&[("user", "ann")], 2)];
     let (_, statuses) = brief(&server.edge(&twice).await);
@@ -67,7 +67,7 @@ async fn two_descriptors_with_one_key_take_what_both_take() {
 }
 
 #[tokio::test]
-async fn a_descriptor_that_only_asks_refuses_for_all() {
+async fn a_descriptor_with_zero_hits_can_refuse_the_request() {
     let server = Server::start(POLICY).await;
     assert_eq!(
         brief(&server.edge(&[hits(&[("path", "/a")], 2)]).await).0,
@@ -81,7 +81,7 @@ async fn a_descriptor_that_only_asks_refuses_for_all() {
 }
 
 #[tokio::test]
-async fn all_entries_must_be_there_and_no_other() {
+async fn a_descriptor_matches_only_with_exactly_its_entries() {
     let server = Server::start(POLICY).await;
     for entries in [
         [("user", "ann"), ("path", "/a")].as_slice(),

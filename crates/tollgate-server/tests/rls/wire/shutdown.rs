@@ -10,7 +10,7 @@ use crate::client::Server;
 const POLICY: &str = "default: pass\n";
 
 #[tokio::test]
-async fn whoever_does_not_begin_is_left() {
+async fn a_client_without_a_preface_is_dropped() {
     let server = Server::start(POLICY).await;
     let begun = Instant::now();
     let mut silent = Raw::silent(&server).await;
@@ -26,7 +26,7 @@ async fn whoever_does_not_begin_is_left() {
 }
 
 #[tokio::test]
-async fn a_client_that_stays_is_kept_without_a_call() {
+async fn an_idle_client_is_kept() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     tokio::time::sleep(Duration::from_secs(8)).await;
@@ -35,21 +35,24 @@ async fn a_client_that_stays_is_kept_without_a_call() {
 }
 
 #[tokio::test]
-async fn the_end_is_told_and_what_was_sent_before_it_was_heard_is_answered() {
+async fn a_shutdown_sends_goaway_and_answers_earlier_calls() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::with(&server, &call(1)).await;
     assert_eq!(raw.answer(1).await.status, Some(0));
     server.stop.send(true).unwrap();
-    let told = raw.next_of(GOAWAY).await;
-    assert_eq!((told.number(0), told.number(4)), (0x7fff_ffff, NO_ERROR));
+    let goaway = raw.next_of(GOAWAY).await;
+    assert_eq!(
+        (goaway.number(0), goaway.number(4)),
+        (0x7fff_ffff, NO_ERROR)
+    );
     let asked = raw.next_of(PING).await;
     raw.send(&call(3)).await;
     assert_eq!(raw.answer(3).await.status, Some(0));
     // A call that is not at its end is waited for; one that comes later is not begun.
     raw.send(&frame(HEADERS, WHOLE, 5, &call_head())).await;
     raw.send(&frame(PING, ACK, 0, &asked.payload)).await;
-    let told = raw.next_of(GOAWAY).await;
-    assert_eq!((told.number(0), told.number(4)), (5, NO_ERROR));
+    let goaway = raw.next_of(GOAWAY).await;
+    assert_eq!((goaway.number(0), goaway.number(4)), (5, NO_ERROR));
     raw.send(&call(7)).await;
     assert_eq!(raw.answer(7).await.reset, Some(REFUSED));
     raw.send(&frame(DATA, END, 5, &question())).await;
@@ -58,7 +61,7 @@ async fn the_end_is_told_and_what_was_sent_before_it_was_heard_is_answered() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_says_that_it_heard_of_the_end_does_not_keep_us() {
+async fn a_client_that_does_not_acknowledge_goaway_does_not_delay_the_shutdown() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::with(&server, &call(1)).await;
     assert_eq!(raw.answer(1).await.status, Some(0));
@@ -70,7 +73,7 @@ async fn a_client_that_never_says_that_it_heard_of_the_end_does_not_keep_us() {
 
 /// Time that runs when nothing else does.
 #[tokio::test(start_paused = true)]
-async fn a_client_is_asked_every_minute_whether_it_is_there() {
+async fn keepalive_pings_are_sent_every_minute() {
     let server = Server::start(POLICY).await;
     let mut raw = Raw::new(&server).await;
     let begun = Instant::now();

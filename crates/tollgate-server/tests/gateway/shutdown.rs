@@ -3,36 +3,36 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use crate::support::{OPEN, TestGateway, pause, read_head, reply, timed};
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause, read_head, reply, timed};
 
 #[test]
-fn a_tunnel_does_not_hold_up_a_stop() {
+fn a_tunnel_does_not_delay_a_shutdown() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(
             b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
         )
         .unwrap();
     assert!(read_head(&mut stream).starts_with("HTTP/1.1 101 "));
-    let ((), took) = timed(|| world.end());
+    let ((), took) = timed(|| gateway.end());
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
 }
 
 #[test]
-fn connections_made_before_a_stop_are_answered() {
+fn connections_made_before_a_shutdown_are_answered() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
+    let gateway = TestGateway::before(OPEN, upstream.port);
     // So many that the last are not accepted yet when the stop comes.
-    let mut streams: Vec<_> = (0..100).map(|_| world.connect()).collect();
+    let mut streams: Vec<_> = (0..100).map(|_| gateway.connect()).collect();
     for stream in &mut streams {
         let asks = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         stream.write_all(asks).unwrap();
     }
-    world.end();
+    gateway.end();
     for (number, stream) in streams.iter_mut().enumerate() {
         assert_eq!(reply(stream).status, 200, "{number}");
     }
@@ -43,8 +43,8 @@ fn an_idle_http_2_connection_ends_with_a_goaway() {
     const GOAWAY: u8 = 7;
     let upstream = Upstream::start();
     let policy = format!("{OPEN}gateway:\n  timeouts: {{ idle: 1s }}\n");
-    let world = World::before(&policy, upstream.port);
-    let mut stream = world.connect();
+    let gateway = TestGateway::before(&policy, upstream.port);
+    let mut stream = gateway.connect();
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .unwrap();
@@ -66,15 +66,15 @@ fn an_idle_http_2_connection_ends_with_a_goaway() {
 }
 
 #[test]
-fn a_head_that_does_not_end_does_not_hold_up_a_stop() {
+fn an_unfinished_head_does_not_delay_a_shutdown() {
     let upstream = Upstream::start();
-    let world = World::before(OPEN, upstream.port);
-    let mut first = world.connect();
+    let gateway = TestGateway::before(OPEN, upstream.port);
+    let mut first = gateway.connect();
     first.write_all(b"GET / H").unwrap();
-    let mut second = world.send("/", "");
+    let mut second = gateway.send("/", "");
     assert_eq!(reply(&mut second).status, 200);
     second.write_all(b"GET / HTTP/1.1\r\nHost").unwrap();
     pause(100);
-    let ((), took) = timed(|| world.end());
+    let ((), took) = timed(|| gateway.end());
     assert!(took.as_secs() < 6, "{took:?}");
 }

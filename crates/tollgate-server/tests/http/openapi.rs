@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::client::{Reply, Server};
 
-/// Statuses that come before anybody knows the path.
+/// Statuses that precede routing.
 const BEFORE_ROUTING: [u16; 3] = [400, 414, 431];
 
 fn document() -> Value {
@@ -81,7 +81,7 @@ fn holds(document: &Value, schema: &Value, value: &Value, at: &str) {
         );
     }
     if let Some(any) = schema["anyOf"].as_array() {
-        // Answers and problems: told apart by what only one of them has.
+        // Decisions and problems differ in a field that only one of them has.
         let chosen = usize::from(value.get("verdict").is_none());
         return holds(document, &any[chosen], value, at);
     }
