@@ -282,7 +282,7 @@ mod tests {
         let expected = loop {
             match replied(open, &line) {
                 (TransactionState::Open(more), expected) if expected == "+QUEUED\r\n" => {
-                    open = more
+                    open = more;
                 }
                 (TransactionState::Open(more), expected) => {
                     open = more;
