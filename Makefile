@@ -153,7 +153,7 @@ flood:
 adaptive:
 	$(SIM) adaptive
 
-# What reads bytes of strangers, over its seeds and a few thousand inputs made of them, always the same ones.
+# Parsers of untrusted bytes, over their seeds and a few thousand mutations of them, the same ones in each run.
 fuzz-quick:
 	$(PROGRAMS)
 	target/debug/tollgate-fuzz quick $(FUZZ_INPUTS)

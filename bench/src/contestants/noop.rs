@@ -113,7 +113,7 @@ impl Slots {
     }
 }
 
-/// The last eight bytes of the text: its digits, which tell all keys apart.
+/// The last eight bytes of the text: its digits, which are different for all keys.
 #[inline]
 fn tail(key: &str) -> u64 {
     key.as_bytes()
