@@ -55,10 +55,8 @@ fn the_lines_that_a_browser_is_shown_are_understood() {
     let server = Start::serve_bare().start().unwrap();
     let welcome = server.client().get("/").expect(200).body;
     let here = format!("127.0.0.1:{}", server.port());
-    let lines: Vec<&str> = welcome
-        .lines()
-        .filter_map(|line| Some(&line[line.find("curl ")?..]))
-        .collect();
+    let lines = welcome.lines().map(str::trim_start);
+    let lines: Vec<&str> = lines.filter(|line| line.starts_with("curl ")).collect();
     assert!(!lines.is_empty(), "{welcome}");
     for line in lines {
         let with_headers = line.replacen("curl ", "curl -i ", 1);

@@ -267,7 +267,7 @@ fn the_doctor_says_what_is_wrong_with_the_store() {
     let (out, code) = doctor(&ten_for_each_org(free_port().unwrap()), &[]);
     assert_eq!(code, Some(1), "{out}");
     assert!(out.contains("error: connect"), "{out}");
-    assert!(out.contains("is it running"), "{out}");
+    assert!(out.contains("start the server"), "{out}");
 
     let forgetful = Server::start(
         Kind::Redis,
