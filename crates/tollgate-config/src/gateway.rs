@@ -1,26 +1,25 @@
-//! What a gateway needs to know beside limits and queues, as the file says it: plain data for whoever runs
-//! one.
+//! The gateway section of a policy file, as plain data: client bounds, timeouts and upstreams.
 //!
-//! It does not know whether anybody answers at an upstream, nor how to ask.
+//! It resolves no name and opens no connection. `tollgate-server` runs a gateway from it.
 
 use std::path::PathBuf;
 
 use tollgate::{Rate, Span};
 use tollgate_policy::Match;
 
-/// How a gateway behaves, and where requests go.
+/// Settings of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySpec {
-    /// Where requests go. The first that matches is the one. None: the file names none.
+    /// The upstreams. The first that matches a request is used. Empty if the file has none.
     pub upstreams: Vec<UpstreamSpec>,
-    /// Who may connect, and how often.
+    /// Bounds on client connections.
     pub accept: AcceptSpec,
-    /// How long clients may take.
+    /// Client timeouts.
     pub timeouts: ClientTimeouts,
-    /// The largest body that is passed on, in bytes. None: any.
+    /// The maximum size of a request body in bytes. None: no bound.
     pub max_body: Option<u64>,
-    /// Is `x-tollgate-waited` told, in milliseconds, to requests that waited?
-    pub tell_wait: bool,
+    /// Whether a request that waited is forwarded with `x-tollgate-waited`, its wait in milliseconds.
+    pub wait_header: bool,
 }
 
 impl Default for GatewaySpec {
@@ -30,19 +29,19 @@ impl Default for GatewaySpec {
             accept: AcceptSpec::default(),
             timeouts: ClientTimeouts::default(),
             max_body: None,
-            tell_wait: true,
+            wait_header: true,
         }
     }
 }
 
-/// Who may connect, and how often.
+/// Bounds on client connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptSpec {
-    /// Connections at once.
+    /// The maximum number of connections.
     pub connections: usize,
-    /// Of these, from one address (IPv6: from one /64). Trusted proxies are not counted.
+    /// The maximum from one address (IPv6: from one /64). Trusted proxies are not counted.
     pub per_address: usize,
-    /// New connections from one address: how fast, and how many together. None: any number.
+    /// The rate of new connections from one address, and the burst. None: no bound.
     pub rate: Option<(Rate, u64)>,
 }
 
@@ -56,16 +55,16 @@ impl Default for AcceptSpec {
     }
 }
 
-/// How long clients may take.
+/// Client timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientTimeouts {
-    /// From the first byte of a head to its last; also for the TLS handshake.
+    /// From the first byte of a request head to its last; also for the TLS handshake.
     pub head: Span,
-    /// Between two parts of a request's body.
+    /// Between two parts of a request body.
     pub body: Span,
     /// Between requests on one connection.
     pub idle: Span,
-    /// Without taking a byte of an answer.
+    /// Without the client reading a byte of a response.
     pub write: Span,
 }
 
@@ -83,34 +82,32 @@ impl Default for ClientTimeouts {
 /// Servers that answer the same requests.
 #[derive(Clone, Debug)]
 pub struct UpstreamSpec {
-    /// Its name: unique among upstreams, letters, digits, `-`, `_` and `.`.
+    /// The name: unique among upstreams; letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Which requests go there.
+    /// The requests that are sent to it.
     pub matches: Match,
-    /// The servers. There is at least one.
+    /// The servers, at least one.
     pub servers: Vec<ServerSpec>,
-    /// Which HTTP the servers speak.
+    /// The HTTP version of the servers.
     pub protocol: Protocol,
-    /// Certificates of whom to trust; none for those that the system trusts.
+    /// A file with the trusted CA certificates. None: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Until a connection is made.
+    /// The timeout of a connection attempt.
     pub connect: Span,
-    /// From a whole request head to the head of its answer. A body that is still being sent counts as
-    /// progress.
+    /// From the end of a request head to the head of its response. A request body in transit counts as progress.
     pub answer: Span,
-    /// Between two parts of an answer's body.
+    /// Between two parts of a response body.
     pub idle: Span,
-    /// Is the `Host` that the client named passed on? Otherwise the server's own name is.
+    /// Whether the client's `Host` is forwarded. Otherwise the server's own name is sent.
     pub keep_host: bool,
-    /// How often a request that is safe to repeat is tried again on another server if it was never sent. 0
-    /// unless told otherwise.
+    /// How often a request that was not sent and is safe to repeat is retried on another server.
     pub retries: u32,
-    /// How servers are looked after. None: only by what becomes of requests.
+    /// The active health check. None: servers are judged by the results of requests alone.
     pub health: Option<HealthSpec>,
 }
 
 impl UpstreamSpec {
-    /// All requests go to these servers; the rest is as if nothing was said.
+    /// An upstream for all requests, with default settings.
     pub fn new(name: &str, servers: Vec<ServerSpec>) -> UpstreamSpec {
         UpstreamSpec {
             name: name.to_owned(),
@@ -131,15 +128,15 @@ impl UpstreamSpec {
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// Is TLS spoken?
+    /// Whether TLS is used.
     pub tls: bool,
-    /// A name or an address, IPv6 without brackets.
+    /// A name or an address; IPv6 without brackets.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
-/// Which HTTP the servers of an upstream speak.
+/// HTTP version of the servers of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
@@ -149,23 +146,23 @@ pub enum Protocol {
     Http2,
 }
 
-/// How servers are looked after.
+/// An active health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthSpec {
-    /// What is asked for.
+    /// The path that is requested.
     pub path: String,
-    /// How often.
+    /// The interval.
     pub every: Span,
-    /// How long an answer may take.
+    /// The timeout of a response.
     pub timeout: Span,
-    /// So many failures in a row take a server out.
+    /// Consecutive failures that eject a server.
     pub fails: u32,
-    /// So many good answers in a row bring it back.
+    /// Consecutive successes that restore it.
     pub passes: u32,
 }
 
 impl HealthSpec {
-    /// Looks at `path` every five seconds.
+    /// Checks `path` every five seconds.
     pub fn at(path: &str) -> HealthSpec {
         HealthSpec {
             path: path.to_owned(),

@@ -1,5 +1,4 @@
-//! The policy file: YAML in, a resolved [`tollgate_policy::Policy`] out, or everything that is wrong
-//! with it at once.
+//! The policy file of Tollgate: parses YAML or JSON into a resolved [`tollgate_policy::Policy`].
 //!
 //! ```
 //! let text = "
@@ -13,7 +12,7 @@
 //! # Ok::<(), tollgate_config::Problems>(())
 //! ```
 //!
-//! What is wrong is told with its place and how to mend it:
+//! All errors of a file are reported at once, each with its place and a hint:
 //!
 //! ```
 //! let problems = tollgate_config::parse("p.yaml", b"default: pass\nlimits:\n  - { name: a, allow: 5 }\n").unwrap_err();
@@ -28,15 +27,29 @@
 //! ");
 //! ```
 //!
-//! # The road
+//! # How the parts fit
 //!
 //! ```text
 //! bytes --> [yaml] --tree with places--> [read] --draft--> [lint] --> Policy + warnings
 //!              \________________________________\_____________\____> Problems
 //! ```
 //!
-//! It is a crate of its own so that the core need not see YAML, JSON Schema or time zones. It knows how a
-//! policy is written and what is unwise about it; it does not know how requests are decided.
+//! | item | what it is for |
+//! |---|---|
+//! | [`load`], [`parse`] | a policy file to a [`Loaded`] policy |
+//! | [`override_from`], [`quota_from`], [`server_from`] | single values in the notation of the file, for the admin API and command lines |
+//! | [`GatewaySpec`], [`StoreSpec`] | the sections that `tollgate-server` and `tollgate-redis` use |
+//! | [`Problems`] | errors, warnings and notes, as text or JSON |
+//! | [`schema()`] | the JSON Schema for editors |
+//! | [`import`] | conversion of files of Envoy's reference service and of Limitador |
+//!
+//! # Bounds
+//!
+//! A file has at most [`FILE_MAX`] bytes and a nesting of 32. The lists in it and their names have maximum lengths. Reading
+//! a policy resolves no name, opens no other file and reads no variable, so a policy can be checked on any machine.
+//!
+//! The crate is separate from `tollgate-policy` so that the policy engine does not depend on YAML, JSON Schema or time
+//! zones.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -75,7 +88,7 @@ pub use crate::schema::schema;
 pub use crate::store::{SecretSpec, SharedSpec, StoreSpec, TlsFiles, Topology};
 pub use crate::yaml::FILE_MAX;
 
-/// The policy of a ride-hailing service: every algorithm in its place, with the reason beside it.
+/// A complete policy for a ride-hailing service: every algorithm, with the reason for each choice.
 ///
 /// ```
 /// let loaded = tollgate_config::parse("example", tollgate_config::EXAMPLE.as_bytes())?;
@@ -84,36 +97,36 @@ pub use crate::yaml::FILE_MAX;
 /// ```
 pub const EXAMPLE: &str = include_str!("../../../examples/ride-hailing/tollgate.yaml");
 
-/// A file that can be used.
+/// A valid policy file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Loaded {
-    /// What it says.
+    /// The resolved policy.
     pub policy: Policy,
-    /// What is probably not meant or worth knowing; no errors among them.
+    /// Warnings and notes; no errors among them.
     pub warnings: Problems,
     /// The tiers, in the order of the file.
     pub tiers: Vec<Tier>,
-    /// Where what was used is to be kept.
+    /// The store of usage.
     pub store: StoreSpec,
-    /// How a gateway behaves, and where requests go; the usual if the file does not say.
+    /// Settings of the gateway; defaults if the file has none.
     pub gateway: GatewaySpec,
 }
 
-/// A class of clients, as the file has it.
+/// A class of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tier {
     /// Its name.
     pub name: String,
-    /// Its share where clients wait in line.
+    /// The weight in fair queues.
     pub weight: u32,
 }
 
-/// Reads a policy file.
+/// Reads and resolves a policy file.
 ///
 /// # Errors
-/// The file cannot be read, or says something that is no policy.
+/// The file cannot be read, or is not a valid policy.
 pub fn load(path: &Path) -> Result<Loaded, Problems> {
     let name = path.display().to_string();
     match read_file(path) {
@@ -127,7 +140,7 @@ pub fn load(path: &Path) -> Result<Loaded, Problems> {
     }
 }
 
-/// The bytes of a file, one more than is read at the most: what is larger is refused, not loaded.
+/// Reads a file up to one byte above the maximum: a larger file is refused without being loaded.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = u64::try_from(FILE_MAX + 1).unwrap_or(u64::MAX);
@@ -135,18 +148,18 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a policy; `name` is what it is called in problems.
+/// Reads a policy; `name` is the file name that problems show.
 ///
 /// # Errors
-/// Everything in it that is wrong.
+/// All errors in it.
 pub fn parse(name: &str, text: &[u8]) -> Result<Loaded, Problems> {
     parse_at(name, text, read::when::now())
 }
 
-/// Reads a policy as at `now`, which decides what is told about limits that have expired.
+/// Reads a policy as of `now`, which decides which limits have expired.
 ///
 /// # Errors
-/// Everything in it that is wrong.
+/// All errors in it.
 pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems> {
     let text = decoded(name, text)?;
     let report = Report::new(text);
@@ -175,8 +188,8 @@ pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems
     }
 }
 
-/// Reads one override of a limit, as YAML or JSON: `{"key": "acme", "allow": "100/s"}`. What it does not
-/// say is taken from the limit.
+/// Reads one override of a limit, as YAML or JSON: `{"key": "acme", "allow": "100/s"}`. Fields that it does not set
+/// are taken from the limit.
 ///
 /// ```
 /// let text = b"limits: [{ name: a, key: header.x-org, allow: 5/s }]\ndefault: pass";
@@ -188,7 +201,7 @@ pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems
 /// ```
 ///
 /// # Errors
-/// Everything in it that is wrong.
+/// All errors in it.
 pub fn override_from(rule: &LimitRule, text: &[u8]) -> Result<Override, Problems> {
     const NAME: &str = "override";
     let text = decoded(NAME, text)?;
@@ -202,10 +215,10 @@ pub fn override_from(rule: &LimitRule, text: &[u8]) -> Result<Override, Problems
     }
 }
 
-/// Reads the quota of one limit that stands alone: the fields that say how much, as in the policy file (`allow: 5/s,
-/// burst: 10`, with or without braces around them), or a rate alone.
+/// Reads the quota of a single limit: fields of the policy file (`allow: 5/s, burst: 10`, with or without braces), or
+/// a rate alone.
 ///
-/// Problems show the text with its braces, because their columns count them.
+/// Problems show the text in braces, because their columns count them.
 ///
 /// ```
 /// let quota = tollgate_config::quota_from("algorithm: gcra, allow: 10/s, tolerance: 250ms")?;
@@ -215,7 +228,7 @@ pub fn override_from(rule: &LimitRule, text: &[u8]) -> Result<Override, Problems
 /// ```
 ///
 /// # Errors
-/// Everything in it that is wrong.
+/// All errors in it.
 pub fn quota_from(text: &str) -> Result<Quota, Problems> {
     const NAME: &str = "limit";
     let text = decoded(NAME, text.as_bytes())?.trim();
@@ -243,15 +256,15 @@ pub fn quota_from(text: &str) -> Result<Quota, Problems> {
     }
 }
 
-/// Reads the address of a server as `gateway: upstreams` has it: `http://127.0.0.1:3000`.
+/// Reads the address of a server in the format of `gateway: upstreams`: `http://127.0.0.1:3000`.
 ///
 /// # Errors
-/// What is wrong with it, and how to mend it.
+/// The error in the address, and how to fix it.
 pub fn server_from(text: &str) -> Result<ServerSpec, (String, String)> {
     read::server_address(text)
 }
 
-/// The text, if it is one and not too long.
+/// The text of a file, if it is UTF-8 and within the maximum size.
 fn decoded<'t>(name: &str, text: &'t [u8]) -> Result<&'t str, Problems> {
     if text.len() > FILE_MAX {
         return Err(whole_file(

@@ -1,25 +1,25 @@
-//! What is wrong with a policy file, where, and how to mend it.
+//! Problems of a policy file: what is wrong, where, and how to fix it.
 //!
-//! A problem knows its place and the line it stands in, so that it can be shown long after the file was
-//! read. It does not know YAML or policies.
+//! A [`Problem`] has its place and a copy of the line, so it can be printed after the file was dropped. This module
+//! does not depend on YAML or on policies.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Problems beyond this many are counted, not kept: nobody reads on, and a file of a megabyte can have
+/// The maximum number of problems that are kept. Further ones are only counted, because a file of a megabyte can have
 /// a great many.
 const KEPT_MAX: usize = 100;
 /// Characters of a source line that are shown around the place.
 const SHOWN_MAX: usize = 120;
 
-/// How bad a problem is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The policy cannot be used.
     Error,
-    /// It can be used, but probably does not do what was meant.
+    /// The policy is valid, but probably does not do what was intended.
     Warning,
-    /// Worth knowing.
+    /// The policy is valid, and this effect may surprise.
     Note,
 }
 
@@ -40,8 +40,8 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A stretch of one line of the file. Lines and columns count from 1, columns in characters; line 0 is
-/// the file as a whole.
+/// A range within one line of the file. Lines and columns count from 1, columns in characters. Line 0 is the file as
+/// a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) line: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// No one place is to blame.
+    /// The file as a whole.
     pub(crate) const FILE: Place = Place {
         line: 0,
         column: 0,
@@ -58,30 +58,30 @@ impl Place {
     };
 }
 
-/// One thing that is wrong or worth knowing.
+/// One problem of a policy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// A stable name for this kind of problem, such as `unknown-field`.
+    /// A stable code for this kind of problem, such as `unknown-field`.
     pub code: &'static str,
     /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub hint: String,
-    /// The line, from 1; 0 if no one place is to blame.
+    /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
     /// The first column, from 1, in characters.
     pub column: usize,
-    /// How many characters.
+    /// The length in characters.
     pub length: usize,
-    /// The line of the file that it stands in.
+    /// The text of the line.
     pub source: String,
 }
 
 impl Problem {
-    /// As text for people: what, where, the line with carets, how to mend it.
+    /// Formats the problem for a terminal: message, place, the line with carets, hint.
     pub fn render(&self, name: &str) -> String {
         let mut text = format!("{}: {}\n", self.severity, shown(&self.message));
         if self.line == 0 {
@@ -99,7 +99,7 @@ impl Problem {
         text
     }
 
-    /// As one JSON object on one line.
+    /// Formats the problem as one JSON object on one line.
     pub fn to_json(&self, name: &str) -> String {
         serde_json::json!({
             "severity": self.severity.name(),
@@ -115,7 +115,7 @@ impl Problem {
     }
 }
 
-/// The part of a line that is shown, and where in it the place is.
+/// The part of a line that is shown, and the column of the place in it.
 fn excerpt(line: &str, from: usize) -> (String, usize) {
     let characters = line.chars().count();
     if characters <= SHOWN_MAX {
@@ -135,20 +135,20 @@ fn excerpt(line: &str, from: usize) -> (String, usize) {
     (format!("{before}{part}{after}"), at)
 }
 
-/// The text with each control character replaced, so that nothing in a file can steer a terminal. One
-/// for one, so that carets stay below what they mean.
+/// Replaces each control character by one visible character: a file cannot send escape sequences to a terminal, and
+/// carets stay aligned.
 fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// All that was found in one file, in the order of the file.
+/// All problems of one file, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     name: Arc<str>,
     list: Vec<Problem>,
-    /// Errors, warnings and notes, kept or not.
+    /// Errors, warnings and notes, including those that are not kept.
     counts: [usize; 3],
 }
 
@@ -158,7 +158,7 @@ impl Problems {
         let count = |severity| list.iter().filter(|p| p.severity == severity).count();
         let counts = [Severity::Error, Severity::Warning, Severity::Note].map(count);
         if list.len() > KEPT_MAX {
-            // Errors first: a note must not push out what has to be mended.
+            // Errors come first: notes must not displace errors.
             list.sort_by_key(|p| p.severity);
             list.truncate(KEPT_MAX);
             list.sort_by_key(|p| (p.line, p.column, p.severity));
@@ -170,7 +170,7 @@ impl Problems {
         }
     }
 
-    /// The file's name, as it was given.
+    /// The name of the file, as given to the reader.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -180,12 +180,12 @@ impl Problems {
         self.list.iter()
     }
 
-    /// Is there nothing to say?
+    /// Whether there is no problem.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many there are of this severity.
+    /// The number of problems of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         let [errors, warnings, notes] = self.counts;
         match severity {
@@ -221,7 +221,7 @@ impl<'a> IntoIterator for &'a Problems {
 }
 
 impl fmt::Display for Problems {
-    /// Every problem as people read it, with an empty line behind each, and a summary.
+    /// Formats every problem with an empty line after each, and a summary.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.list {
             writeln!(f, "{}", problem.render(&self.name))?;
@@ -246,7 +246,7 @@ mod tests {
             severity: Severity::Error,
             code: "test",
             message: "wrong".into(),
-            hint: "mend it".into(),
+            hint: "fix it".into(),
             line: 4,
             column,
             length,
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_says_what_where_and_how_to_mend_it() {
+    fn a_problem_has_message_place_and_hint() {
         assert_eq!(
             problem("    brust: 10", 5, 5).render("a.yaml"),
             "error: wrong\n\
              \x20 --> a.yaml:4:5\n\
              \x20  |      brust: 10\n\
              \x20  |      ^^^^^\n\
-             hint: mend it\n"
+             hint: fix it\n"
         );
     }
 
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_the_part_around_the_place_is_shown() {
+    fn a_long_line_is_cut_around_the_place() {
         let line = format!("{}HERE{}", "x".repeat(5000), "y".repeat(5000));
         let text = problem(&line, 5001, 4).render("a");
         let lines: Vec<&str> = text.lines().collect();
@@ -284,13 +284,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_file_can_steer_the_terminal() {
+    fn control_characters_of_a_file_do_not_reach_the_terminal() {
         let text = problem("a\x1b[2Jb", 1, 1).render("\x1b");
         assert!(!text.contains('\x1b'));
     }
 
     #[test]
-    fn more_problems_than_anybody_reads_are_counted_and_errors_are_kept() {
+    fn problems_beyond_the_bound_are_counted_and_errors_are_kept() {
         let mut list = vec![problem("", 1, 1); 150];
         for p in &mut list[..140] {
             p.severity = Severity::Note;

@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Is the value of the shape that the schema says? Only the keywords that ours uses.
+    /// Whether the value has the form that the schema describes. Implements only the keywords that our schema uses.
     fn fits(value: &Value, part: &Value, root: &Value) -> bool {
         if let Some(name) = part["$ref"].as_str() {
             let name = name.trim_start_matches("#/definitions/");
@@ -155,7 +155,7 @@ mod tests {
             .as_str()
             .is_some_and(|p| p.starts_with("^(redis"));
         let addressed = !addressed || value.as_str().is_none_or(|text| text.contains("://"));
-        // The only patterns that tell kinds apart are those of numbers and of addresses.
+        // Numbers and addresses are the only alternatives that differ by pattern alone.
         let digits = part["pattern"]
             .as_str()
             .is_some_and(|p| p.starts_with("^[0-9]"));
@@ -187,7 +187,7 @@ mod tests {
         kind && listed && fields && items && any("anyOf") && any("oneOf") && every("allOf")
     }
 
-    /// A tree as JSON, as an editor would read the file.
+    /// A tree as JSON, as an editor parses the file.
     fn json(node: &Node) -> Value {
         match &node.value {
             Tree::Map(entries) => entries

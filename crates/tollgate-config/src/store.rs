@@ -1,24 +1,22 @@
-//! Where what was used is kept, as the file says it: plain data for whoever opens the store.
+//! The store section of a policy file, as plain data: memory, or a shared store and how to reach it.
 //!
-//! # Invariant
+//! It opens no connection, no file and no variable. `tollgate-redis` connects by it.
 //!
-//! A password that is written in the file is never shown: not by `Debug`, and not in a problem (see
-//! `secret.rs`). Two specs are equal if and only if the same store would be opened, so a reload can tell
-//! whether it has changed. What a variable or a file holds is not part of that.
+//! # Invariants
 //!
-//! # What it does not know
-//!
-//! Whether anybody answers there, how to ask, and what is in the files and variables it names.
+//! - A password written in the file is never shown, neither by `Debug` nor in a problem (see [`crate::redact`]).
+//! - Two specs are equal exactly if they describe the same store. So a reload can detect a change. The contents of
+//!   variables and files are not compared.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use tollgate::Span;
 
-/// Where what was used is kept.
+/// Where usage is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StoreSpec {
-    /// In this process alone.
+    /// In the memory of this process.
     #[default]
     Memory,
     /// In a store that several processes share.
@@ -28,59 +26,59 @@ pub enum StoreSpec {
 /// A store that several processes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedSpec {
-    /// Which servers there are.
+    /// The servers.
     pub topology: Topology,
-    /// TLS, if it is spoken.
+    /// TLS settings, if TLS is used.
     pub tls: Option<TlsFiles>,
-    /// The user of the servers' access list; none for the default user.
+    /// The ACL user of the servers. None: the default user.
     pub username: Option<String>,
-    /// Its password.
+    /// The password of that user.
     pub password: Option<SecretSpec>,
-    /// The user of the sentinels.
+    /// The ACL user of the sentinels.
     pub sentinel_username: Option<String>,
-    /// Its password.
+    /// The password of that user.
     pub sentinel_password: Option<SecretSpec>,
     /// The number of the database; 0 in a cluster.
     pub database: u32,
-    /// How long a decision may take. What is not answered by then is decided without the store.
+    /// The deadline of a decision. After it, the request is decided without the store.
     pub deadline: Span,
-    /// What the names of all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// How many nodes share the store; none to count them.
+    /// The number of nodes that share the store. None: nodes are counted.
     pub nodes: Option<u32>,
 }
 
 impl SharedSpec {
-    /// How long a decision may take if the file does not say: Envoy waits for 20 ms.
+    /// The default deadline. Envoy waits for 20 ms.
     pub const DEADLINE: Span = Span::from_millis(8);
-    /// What the names of all keys begin with if the file does not say.
+    /// The default prefix.
     pub const PREFIX: &'static str = "tg";
 }
 
-/// Which servers there are. A host is a name or an address, IPv6 without brackets.
+/// The topology of the servers. A host is a name or an address, IPv6 without brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
     Standalone {
-        /// Its host and port.
+        /// Host and port.
         server: (String, u16),
     },
-    /// A primary that sentinels name.
+    /// A primary that sentinels report.
     Sentinel {
         /// The sentinels.
         sentinels: Vec<(String, u16)>,
-        /// What they call the primary.
+        /// The name of the service at the sentinels.
         service: String,
     },
     /// A cluster.
     Cluster {
-        /// Some of its servers; they name the others.
+        /// Seed nodes; the client discovers the others.
         servers: Vec<(String, u16)>,
     },
 }
 
 impl Topology {
-    /// All hosts that are named.
+    /// All hosts.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
         let all = match self {
             Topology::Standalone { server } => std::slice::from_ref(server),
@@ -91,30 +89,30 @@ impl Topology {
     }
 }
 
-/// TLS to the servers.
+/// Certificates and key for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of whom to trust; none for those that the system trusts.
+    /// A file with the trusted CA certificates. None: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// The certificate to show; there is a key with it.
+    /// The client certificate; requires a key.
     pub cert_file: Option<PathBuf>,
-    /// Its key.
+    /// The key of the client certificate.
     pub key_file: Option<PathBuf>,
 }
 
-/// Where something is that must not be shown.
+/// Location of a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretSpec {
-    /// In the policy file, as it is.
+    /// In the policy file itself.
     Text(String),
-    /// In a variable of the environment.
+    /// In an environment variable.
     Env(String),
     /// In a file.
     File(PathBuf),
 }
 
 impl fmt::Debug for SecretSpec {
-    /// Where it is, never what it is.
+    /// Shows the location, never the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SecretSpec::Text(_) => f.write_str("Text(…)"),

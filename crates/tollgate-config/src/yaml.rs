@@ -1,16 +1,15 @@
-//! YAML text to a tree in which every key and value knows its place.
+//! Parses YAML into a tree in which every key and value has its place.
 //!
-//! # What is read
+//! # Supported YAML
 //!
-//! Maps, lists and scalars. Not anchors and aliases (a few lines of them stand for gigabytes), not tags,
-//! not merge keys, not several documents, not keys that are maps: a policy needs none of them, and what is not
-//! read cannot surprise anyone. Scalars stay texts; whoever wants a number says so when reading one, so
-//! nothing becomes a float, a date or a Norwegian by accident.
+//! Maps, lists and scalars. Anchors, aliases, tags, merge keys, several documents and keys that are not scalars are
+//! errors: a policy needs none of them, and a few lines of aliases expand to gigabytes. Scalars stay texts until a
+//! reader asks for a type. So no value becomes a float, a date or a boolean by accident.
 //!
 //! # Bounds
 //!
-//! A megabyte of text and a depth of 32. The tree has as many nodes as the text has, and building it
-//! does not recurse.
+//! The text has at most one megabyte and a depth of 32. The tree is built without recursion, and its size is
+//! proportional to the text.
 
 use std::collections::HashMap;
 
@@ -21,22 +20,22 @@ use crate::report::{Report, Reported, quoted};
 use crate::yaml_faults;
 use crate::yaml_unread::Unread;
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file in bytes.
 pub const FILE_MAX: usize = 1 << 20;
-/// The deepest nesting that is read.
+/// The maximum nesting.
 pub(crate) const DEPTH_MAX: usize = 32;
 
-/// The key that other maps are merged by. It is kept in the tree, so that nobody misses what it stands for.
+/// The YAML merge key. It stays in the tree, so that fields it may stand for are not reported as missing.
 pub(crate) const MERGE: &str = "<<";
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) place: Place,
     pub(crate) value: Value,
 }
 
-/// What a value is.
+/// The content of a node.
 #[derive(Debug)]
 pub(crate) enum Value {
     /// A text; `plain` if it has no quotes.
@@ -45,9 +44,9 @@ pub(crate) enum Value {
     List(Vec<Node>),
     /// A map, in the order of the file. Keys are unique.
     Map(Vec<(Key, Node)>),
-    /// Nothing, `~` or `null`.
+    /// An empty value, `~` or `null`.
     Nothing,
-    /// Something that is not read and was reported.
+    /// A value that is unsupported and was reported.
     Bad,
 }
 
@@ -59,7 +58,7 @@ pub(crate) struct Key {
 }
 
 impl Node {
-    /// What kind of thing it is, in words.
+    /// The kind of the value, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
             Value::Scalar { .. } => "a single value",
@@ -70,22 +69,22 @@ impl Node {
     }
 }
 
-/// What is being built: a list or a map that is still open.
+/// A list or map that is not complete yet.
 enum Open {
     List(Vec<Node>),
     Map {
         entries: Vec<(Key, Node)>,
         lines: HashMap<String, usize>,
         key: Option<Key>,
-        /// The key is no text, or was there before: its value is read and dropped.
+        /// The key is not a scalar, or is a duplicate: its value is read and dropped.
         drop: bool,
     },
 }
 
-/// Reads the text.
+/// Parses a text.
 ///
 /// # Errors
-/// No tree can be made of it. What is wrong in a tree that can be made is reported as well.
+/// The text is not YAML. Problems of a text that can be parsed are only reported.
 pub(crate) fn tree(text: &str, report: &Report<'_>) -> Result<Node, Reported> {
     let mut parser = Parser::new_from_str(text);
     let mut unread = Unread::default();
@@ -96,7 +95,7 @@ pub(crate) fn tree(text: &str, report: &Report<'_>) -> Result<Node, Reported> {
         let (event, span) = match event {
             Ok(event) => event,
             Err(error) => {
-                unread.tell(report);
+                unread.report(report);
                 return Err(yaml_faults::explain(&error, report));
             }
         };
@@ -164,7 +163,7 @@ pub(crate) fn tree(text: &str, report: &Report<'_>) -> Result<Node, Reported> {
             }
         }
     }
-    unread.tell(report);
+    unread.report(report);
     match root {
         Some(node) if !matches!(node.value, Value::Nothing) => Ok(node),
         _ => Err(report.error(
@@ -176,7 +175,7 @@ pub(crate) fn tree(text: &str, report: &Report<'_>) -> Result<Node, Reported> {
     }
 }
 
-/// A list or a map that is complete. It stands where its first key or item stands.
+/// A complete list or map. Its place is that of its first key or item.
 fn closed((place, open): (Place, Open)) -> Node {
     match open {
         Open::List(items) => Node {
@@ -193,7 +192,7 @@ fn closed((place, open): (Place, Open)) -> Node {
 }
 
 impl Open {
-    /// Takes the next thing inside: an item, a key or the value of the last key.
+    /// Adds the next node: an item, a key, or the value of the last key.
     fn take(&mut self, node: Node, unread: &mut Unread, report: &Report<'_>) {
         let (entries, lines, key, drop) = match self {
             Open::List(items) => return items.push(node),
@@ -205,7 +204,7 @@ impl Open {
             } => (entries, lines, key, drop),
         };
         if let Some(key) = key.take() {
-            // A value that is not there is to be missed at its key.
+            // A missing value is reported at its key.
             let place = match node.value {
                 Value::Nothing => key.place,
                 _ => node.place,
@@ -257,7 +256,7 @@ impl Open {
     }
 }
 
-/// The place of an event; only what is in its first line.
+/// The place of an event, up to the end of its first line.
 fn place(span: &Span) -> Place {
     let length = if span.start.line() == span.end.line() {
         span.end.col().saturating_sub(span.start.col())
@@ -271,7 +270,7 @@ fn place(span: &Span) -> Place {
     }
 }
 
-/// The place of an alias as long as its word.
+/// The place of an alias, as long as its name.
 fn widened(place: Place, report: &Report<'_>) -> Place {
     let rest = report.line(place.line).chars().skip(place.column - 1);
     let length = rest

@@ -1,7 +1,7 @@
-//! What the YAML parser complains about, in words that help.
+//! Explains errors of the YAML parser in terms of the text that was typed.
 //!
-//! Its messages are written for people who know the grammar; the ones that operators meet are told here
-//! in terms of what they typed. The rest is passed on.
+//! The parser's messages use terms of the YAML grammar. This module rewrites the common ones and passes on the
+//! others.
 
 use saphyr_parser::ScanError;
 
@@ -9,7 +9,7 @@ use crate::problem::Place;
 use crate::report::{Report, Reported};
 use crate::yaml::DEPTH_MAX;
 
-/// Reports the parser's complaint.
+/// Reports an error of the parser.
 pub(crate) fn explain(error: &ScanError, report: &Report<'_>) -> Reported {
     let (line, column) = (error.marker().line(), error.marker().col() + 1);
     let source = report.line(line);
@@ -18,7 +18,7 @@ pub(crate) fn explain(error: &ScanError, report: &Report<'_>) -> Reported {
         column,
         length,
     };
-    // A tab is to blame wherever the parser noticed it.
+    // A tab is the cause wherever the parser noticed it.
     for line in [line, line + 1] {
         let indent = report.line(line).chars().take_while(|c| c.is_whitespace());
         if let Some(tab) = indent.into_iter().position(|c| c == '\t') {
@@ -127,11 +127,10 @@ pub(crate) fn too_deep(at: Place, report: &Report<'_>) -> Reported {
     )
 }
 
-/// Where a path with a capture stands that the parser broke off at its brace: the column, and how long
-/// it is.
+/// The place of a path with a capture whose brace the parser took for a map: its column and its length.
 fn braced(line: &str, column: usize) -> Option<(usize, usize)> {
     let characters: Vec<char> = line.chars().collect();
-    // The parser stops at the brace or behind what it took for a map.
+    // The parser stops at the brace, or behind the map that it read.
     let near = characters.get(..column.min(characters.len()))?;
     let brace = near.iter().rposition(|c| *c == '{')?;
     let inside = |c: char| !c.is_whitespace() && !"[,".contains(c);

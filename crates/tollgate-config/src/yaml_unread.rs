@@ -1,9 +1,9 @@
-//! The parts of YAML that are not read, and what is said about them: once for each, whatever their number.
+//! Reports unsupported parts of YAML: once for each kind, whatever their number.
 
 use crate::problem::Place;
 use crate::report::Report;
 
-/// What is not read, and where it was first met.
+/// The first place of each unsupported feature.
 #[derive(Default)]
 pub(crate) struct Unread {
     pub(crate) anchors: Vec<Place>,
@@ -13,7 +13,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Notes an anchor or a tag on a node; was there one?
+    /// Records an anchor or a tag on a node. Returns whether the value is unusable.
     pub(crate) fn note(&mut self, anchor: usize, tag: bool, place: Place) -> bool {
         if anchor != 0 {
             self.anchors.push(place);
@@ -25,8 +25,8 @@ impl Unread {
         tag
     }
 
-    /// Says once for each feature that it is not read.
-    pub(crate) fn tell(&self, report: &Report<'_>) {
+    /// Reports each feature once.
+    pub(crate) fn report(&self, report: &Report<'_>) {
         let features = [
             (&self.anchors, "anchor", "an anchor (`&name`)", "anchors"),
             (&self.aliases, "alias", "an alias (`*name`)", "aliases"),

@@ -1,4 +1,4 @@
-//! Queues, pressure and gateways that are wrong: every problem with its line and its code, and how to mend it.
+//! Invalid queues, pressure and gateways: each problem has its line, its code and a hint.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -6,7 +6,7 @@ use tollgate_config::parse;
 
 const REST: &str = "default: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\n";
 
-/// The lines and codes of everything that is wrong with a file that begins with this.
+/// The lines and codes of all problems of a file that begins with this text.
 fn wrong(text: &str) -> Vec<(usize, &'static str)> {
     let problems = match parse("test.yaml", format!("{text}\n{REST}").as_bytes()) {
         Ok(_) => panic!("nothing is wrong with\n{text}"),
@@ -19,7 +19,7 @@ fn wrong(text: &str) -> Vec<(usize, &'static str)> {
     problems.iter().map(|p| (p.line, p.code)).collect()
 }
 
-/// The only hint about a file that begins with this.
+/// The only hint about a file that begins with this text.
 fn hint(text: &str) -> String {
     let problems = parse("test.yaml", format!("{text}\n{REST}").as_bytes()).unwrap_err();
     let mut hints = problems.iter().map(|p| p.hint.clone());
@@ -35,7 +35,7 @@ fn check(cases: &[(&str, &[(usize, &str)])]) {
 }
 
 #[test]
-fn a_wrong_queue_is_told_where_and_why() {
+fn an_invalid_queue_is_reported_with_line_and_code() {
     check(&[
         ("queues: 5", &[(1, "not-a-list")]),
         ("queues:\n  name: a\n  at_once: 1", &[(2, "not-a-list")]),
@@ -196,7 +196,7 @@ fn a_wrong_queue_is_told_where_and_why() {
 }
 
 #[test]
-fn wrong_pressure_is_told_where_and_why() {
+fn invalid_pressure_is_reported_with_line_and_code() {
     check(&[
         ("pressure: high", &[(1, "not-a-map")]),
         ("pressure: [cpu]", &[(1, "not-a-map")]),
@@ -222,7 +222,7 @@ fn wrong_pressure_is_told_where_and_why() {
             &[(3, "unknown-tier"), (3, "no-value")],
         ),
         ("pressure:\n  latncy: 5ms", &[(2, "unknown-field")]),
-        // Tiers that are wrong are not said to be missing as well.
+        // Invalid tiers are not reported as missing as well.
         (
             "tiers: { pro: { wait: 4 } }\npressure: { floors: { free: 5% } }",
             &[(1, "unknown-field")],
@@ -231,7 +231,7 @@ fn wrong_pressure_is_told_where_and_why() {
 }
 
 #[test]
-fn a_wrong_gateway_is_told_where_and_why() {
+fn an_invalid_gateway_is_reported_with_line_and_code() {
     check(&[
         ("gateway: http://a", &[(1, "not-a-map")]),
         ("gateway:\n  upstream: http://a", &[(2, "unknown-field")]),
@@ -260,7 +260,7 @@ fn a_wrong_gateway_is_told_where_and_why() {
         ),
         ("gateway:\n  max_body: 10mb", &[(2, "bad-size")]),
         ("gateway:\n  max_body: 0", &[(2, "bad-size")]),
-        ("gateway:\n  tell_wait: yes", &[(2, "not-a-boolean")]),
+        ("gateway:\n  wait_header: yes", &[(2, "not-a-boolean")]),
         ("gateway:\n  upstreams:", &[(2, "no-value")]),
         (
             "gateway:\n  upstreams:\n    name: a\n    servers: http://a",
@@ -349,7 +349,7 @@ fn a_wrong_gateway_is_told_where_and_why() {
 }
 
 #[test]
-fn everything_is_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let text = "queues:\n- { name: a, at_once: 0 }\n- { name: b, rate: 5 }\npressure:\n  cpu: 90\ngateway:\n  max_body: x\n  \
                 upstreams: ftp://a\nversion: 2";
     let expected = [
@@ -364,7 +364,7 @@ fn everything_is_told_at_once() {
 }
 
 #[test]
-fn there_is_a_bound_on_how_many_there_are() {
+fn the_number_of_queues_and_upstreams_is_bounded() {
     let many = |count: usize, line: &str| line.repeat(count);
     let queues = |count: usize| {
         let lines = (0..count)
@@ -406,7 +406,7 @@ fn there_is_a_bound_on_how_many_there_are() {
 }
 
 #[test]
-fn what_was_probably_meant_is_named() {
+fn a_misspelt_field_has_a_suggestion() {
     for (text, expected) in [
         ("queus: []", "did you mean `queues`?"),
         ("gatway: {}", "did you mean `gateway`?"),
@@ -472,7 +472,7 @@ fn what_was_probably_meant_is_named() {
 }
 
 #[test]
-fn wrong_entries_of_descriptors_are_told_where_and_why() {
+fn invalid_descriptor_entries_are_reported_with_line_and_code() {
     check(&[
         ("deny:\n- match: { entries: [a] }", &[(2, "not-a-map")]),
         (
@@ -492,7 +492,7 @@ fn wrong_entries_of_descriptors_are_told_where_and_why() {
 }
 
 #[test]
-fn a_limit_that_replaces_one_that_is_not_there_is_wrong() {
+fn a_limit_that_replaces_an_unknown_one_is_an_error() {
     let text =
         b"default: pass\nlimits:\n- { name: plain, allow: 5/s }\n- { name: b, allow: 5/s, replaces: plian }\n";
     let problems = parse("test.yaml", text).unwrap_err();

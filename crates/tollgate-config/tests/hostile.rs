@@ -1,4 +1,4 @@
-//! Files that nobody wrote for us: whatever is in them, there is an answer, soon, and no panic.
+//! Hostile files: each is accepted or rejected in bounded time, without a panic.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 

@@ -1,4 +1,4 @@
-//! Files of other rate limiters become policies that our own reader takes.
+//! Files of other rate limiters are converted to valid policies.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -23,7 +23,7 @@ fn gate(policy: &str) -> (PolicyGate<ManualClock>, ManualClock) {
     (PolicyGate::new(policy, clock.clone()).unwrap(), clock)
 }
 
-/// The name of the limit that a descriptor of this domain is charged to.
+/// The name of the limit that charges a descriptor of this domain.
 fn met(gate: &PolicyGate<ManualClock>, domain: &str, entries: &[(&str, &str)]) -> Option<String> {
     let facts = Facts {
         domain,
@@ -77,10 +77,10 @@ descriptors:
 ";
 
 #[test]
-fn a_descriptor_meets_the_one_limit_that_it_meets_there() {
+fn a_descriptor_matches_the_same_limit_as_in_the_reference_service() {
     let (gate, _) = gate(&converted(TREE));
     for (entries, name) in [
-        // The very value, then patterns in the order of the file, then the key alone.
+        // The exact value, then patterns in the order of the file, then the key alone.
         ([("user", "ann")].as_slice(), Some("ann")),
         (&[("user", "bob")], Some("any-user")),
         (&[("user", "bot-g1")], Some("bots")),
@@ -92,7 +92,7 @@ fn a_descriptor_meets_the_one_limit_that_it_meets_there() {
         (&[("user", "ann"), ("path", "/"), ("more", "1")], None),
         (&[("tenant", "a")], None),
         (&[("tenant", "a"), ("user", "bob")], Some("tenant-user")),
-        // Nobody goes back up: `free` has no children.
+        // There is no backtracking: `free` has no children.
         (&[("tenant", "free"), ("user", "bob")], None),
         // Order counts.
         (&[("user", "bob"), ("tenant", "a")], None),
@@ -105,7 +105,7 @@ fn a_descriptor_meets_the_one_limit_that_it_meets_there() {
 }
 
 #[test]
-fn limits_count_as_they_do_there() {
+fn limits_count_as_in_the_reference_service() {
     let (gate, clock) = gate(&converted(TREE));
     let passes = |entries: &[(&str, &str)]| {
         let facts = Facts {
@@ -156,7 +156,7 @@ descriptors:
 }
 
 #[test]
-fn a_limit_of_nothing_cannot_be_replaced_and_that_is_said() {
+fn replacing_a_limit_of_zero_is_reported() {
     let text = "
 domain: edge
 descriptors:
@@ -174,7 +174,7 @@ descriptors:
 }
 
 #[test]
-fn what_is_not_carried_over_is_a_note_and_a_comment() {
+fn what_is_not_converted_is_a_note_and_a_comment() {
     let text = "
 domain: edge
 descriptors:
@@ -201,7 +201,7 @@ fn wrong(files: &[&str]) -> Vec<Problems> {
 }
 
 #[test]
-fn what_the_reference_refuses_is_refused_with_its_place() {
+fn what_the_reference_service_refuses_is_refused_with_its_place() {
     let under = |descriptor: &str| format!("domain: d\ndescriptors:\n  - {descriptor}\n");
     let limit = |limit: &str| under(&format!("{{ key: k, rate_limit: {{ {limit} }} }}"));
     for (text, said, line) in [
@@ -282,7 +282,7 @@ fn what_the_reference_refuses_is_refused_with_its_place() {
 }
 
 #[test]
-fn keys_that_a_policy_cannot_tell_apart_are_an_error() {
+fn keys_that_a_policy_cannot_distinguish_are_an_error() {
     let text = "
 domain: d
 descriptors:
@@ -317,7 +317,7 @@ descriptors:
 }
 
 #[test]
-fn a_folder_is_read_whole_and_in_order() {
+fn all_files_of_a_folder_are_read_in_order() {
     let folder = std::env::temp_dir().join(format!("tollgate-import-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -386,7 +386,7 @@ fn limits_of_limitador_become_limits() {
 }
 
 #[test]
-fn what_a_policy_cannot_say_is_left_out_loudly() {
+fn what_a_policy_cannot_express_is_left_out_with_a_note() {
     let text = "
 - { namespace: a, max_value: 1, seconds: 1, conditions: [\"x == '1' || y == '2'\"], variables: [] }
 - { namespace: a, max_value: 2, seconds: 1, conditions: [], variables: [\"descriptors[1].z\"] }

@@ -1,4 +1,4 @@
-//! What is written and what it comes to: each feature of the file, resolved.
+//! What each feature of the file resolves to.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -17,7 +17,7 @@ fn policy(text: &str) -> Policy {
     }
 }
 
-/// The only limit of a policy with this as its fields.
+/// The only limit of a policy with these fields.
 fn limit(fields: &str) -> LimitRule {
     let text = format!("default: pass\nlimits: [{{ name: a, {fields} }}]");
     policy(&text).limits.remove(0)
@@ -128,7 +128,7 @@ fn burst_credits_are_two_buckets() {
 }
 
 #[test]
-fn an_override_of_burst_credits_changes_what_it_says() {
+fn an_override_of_burst_credits_changes_only_its_fields() {
     let text = "algorithm: burst-credits, allow: 10/s, times: 10, for: 30s";
     let rule = limit(&format!("key: ip, {text}"));
     let change = br#"{"key": "192.0.2.1", "allow": "20/s"}"#;
@@ -284,7 +284,7 @@ fn tiers_scale_exactly() {
 }
 
 #[test]
-fn overrides_take_from_the_limit_what_they_do_not_say() {
+fn overrides_inherit_other_fields_from_the_limit() {
     let rule = limit(
         "key: [ip, \"header.x-org|lowercase\"], allow: 5/s, burst: 30s, overrides: [{ key: [10.1.2.3, Acme], allow: 100/s, \
          expires: 2100-01-01 }, { key: [\"2001:db8::1\", b], unlimited: true }, { key: [\"::ffff:10.0.0.1\", c], blocked: true }, \
@@ -343,7 +343,7 @@ fn an_override_at_run_time_is_read_as_one_in_the_file() {
         }
     );
     assert_eq!(quota.limit.name(), "a");
-    // Nobody wrote a burst, so it goes with the rate.
+    // The file sets no burst, so it follows the rate.
     let rule = limit("key: ip, allow: 5/s");
     let read = override_from(&rule, b"{key: 10.1.2.3, allow: 100/s}").unwrap();
     assert!(
@@ -357,7 +357,7 @@ fn an_override_at_run_time_is_read_as_one_in_the_file() {
 }
 
 #[test]
-fn a_candidate_takes_from_the_limit_what_it_does_not_say() {
+fn a_candidate_inherits_other_fields_from_the_limit() {
     let quota = limit("key: ip, allow: 5/s, burst: 10, candidate: { allow: 3/s }")
         .candidate
         .unwrap();
@@ -444,7 +444,7 @@ fn json_is_read_as_well() {
 }
 
 #[test]
-fn the_example_has_every_algorithm_and_nothing_to_complain_about() {
+fn the_example_has_every_algorithm_and_no_warning() {
     let loaded = parse("example", tollgate_config::EXAMPLE.as_bytes()).unwrap();
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     let kinds: std::collections::HashSet<_> = loaded
@@ -470,7 +470,7 @@ fn the_example_has_every_algorithm_and_nothing_to_complain_about() {
 }
 
 #[test]
-fn limits_share_the_room_for_keys_unless_they_say() {
+fn limits_without_max_keys_share_a_default() {
     let of = |count: usize, more: &str| {
         let mut text = String::from("default: pass\nlimits:\n");
         for at in 0..count {
@@ -489,7 +489,7 @@ fn limits_share_the_room_for_keys_unless_they_say() {
 }
 
 #[test]
-fn domains_follow_limits_of_requests_only_if_they_say_so() {
+fn domains_enforce_limits_of_requests_only_if_set() {
     let of = |domains: &str| policy(&format!("default: pass\n{domains}\nlimits: []\n")).follow;
     assert_eq!(of(""), None);
     assert_eq!(of("domains: []"), None);
@@ -510,7 +510,7 @@ fn domains_follow_limits_of_requests_only_if_they_say_so() {
 }
 
 #[test]
-fn room_for_limits_of_requests_is_shared_with_the_limits_of_the_file() {
+fn limits_of_requests_share_the_default_max_keys_with_the_file() {
     let limits: String = (0..999)
         .map(|n| format!("  - {{ name: l{n}, key: ip, allow: 5/s, match: {{ path: /{n} }} }}\n"))
         .collect();

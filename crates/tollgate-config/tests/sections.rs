@@ -1,4 +1,4 @@
-//! `queues`, `pressure` and `gateway`: what they come to, and what is unwise about them.
+//! `queues`, `pressure` and `gateway`: resolved values and warnings.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -21,7 +21,7 @@ fn load(text: &str) -> Loaded {
     parse("test.yaml", text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// The only queue of a policy, with this beside its name.
+/// The only queue of a policy, with these fields beside its name.
 fn queue(fields: &str) -> QueueRule {
     let text = format!("{LIMIT}queues: [{{ name: q, {fields} }}]\n");
     load(&text).policy.queues.remove(0)
@@ -39,14 +39,14 @@ fn gateway(fields: &str) -> GatewaySpec {
     load(&format!("{LIMIT}gateway: {{ {fields} }}\n")).gateway
 }
 
-/// The only upstream of a gateway, with this beside its name.
+/// The only upstream of a gateway, with these fields beside its name.
 fn upstream(fields: &str) -> UpstreamSpec {
     gateway(&format!("upstreams: [{{ name: app, {fields} }}]"))
         .upstreams
         .remove(0)
 }
 
-/// What is said about a good file.
+/// The warnings about a valid file.
 fn said(text: &str) -> Vec<(Severity, &'static str)> {
     let warnings = load(&format!("{LIMIT}{text}")).warnings;
     warnings.iter().map(|p| (p.severity, p.code)).collect()
@@ -61,7 +61,7 @@ fn server(tls: bool, host: &str, port: u16) -> ServerSpec {
 }
 
 #[test]
-fn a_file_without_the_sections_has_nothing_of_them() {
+fn a_file_without_the_sections_has_defaults() {
     let loaded = load(LIMIT);
     assert!(loaded.policy.queues.is_empty());
     assert_eq!(loaded.policy.pressure, None);
@@ -69,11 +69,11 @@ fn a_file_without_the_sections_has_nothing_of_them() {
     assert_eq!(loaded.gateway.accept, AcceptSpec::default());
     assert_eq!(loaded.gateway.timeouts, ClientTimeouts::default());
     assert_eq!(loaded.gateway.max_body, None);
-    assert!(loaded.gateway.tell_wait);
+    assert!(loaded.gateway.wait_header);
 }
 
 #[test]
-fn the_example_is_good_and_whole() {
+fn the_example_is_valid_and_complete() {
     let loaded = load(EXAMPLE);
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     let names: Vec<&str> = loaded.policy.queues.iter().map(|q| &*q.name).collect();
@@ -83,7 +83,7 @@ fn the_example_is_good_and_whole() {
 }
 
 #[test]
-fn a_queue_that_says_little_has_the_usual() {
+fn a_minimal_queue_has_defaults() {
     let rule = queue("at_once: 64");
     assert_eq!(&*rule.name, "q");
     assert_eq!(rule.at_once, Some(QueueConcurrency::Fixed(64)));
@@ -97,7 +97,7 @@ fn a_queue_that_says_little_has_the_usual() {
 }
 
 #[test]
-fn one_flow_has_the_whole_room_and_many_have_a_part_of_it() {
+fn one_flow_may_use_the_whole_queue_and_many_a_part() {
     let room = |fields: &str| {
         let rule = queue(&format!("at_once: 1, {fields}"));
         (rule.total, rule.per_flow)
@@ -144,14 +144,14 @@ fn every_field_of_a_queue_is_resolved() {
 }
 
 #[test]
-fn a_rate_alone_is_enough_and_lets_one_go_at_a_time() {
+fn a_rate_alone_is_enough_and_has_a_burst_of_one() {
     let rule = queue("rate: 3000/s");
     assert_eq!(rule.at_once, None);
     assert_eq!(rule.rate, Some(("3000/s".parse().unwrap(), 1)));
 }
 
 #[test]
-fn one_flow_may_be_bounded_below_a_number_one_that_is_found_and_a_rate() {
+fn at_once_per_flow_goes_with_fixed_and_adaptive_concurrency_and_a_rate() {
     let own = |fields: &str| queue(fields).at_once_per_flow;
     assert_eq!(own("flow: ip, at_once: 8, at_once_per_flow: 8"), Some(8));
     let found = "flow: ip, at_once: { adaptive: aimd, max: 50 }, at_once_per_flow: 50";
@@ -161,7 +161,7 @@ fn one_flow_may_be_bounded_below_a_number_one_that_is_found_and_a_rate() {
 }
 
 #[test]
-fn an_adaptive_number_stays_in_its_range_whatever_is_left_out() {
+fn adaptive_defaults_stay_within_the_given_range() {
     let usual = Adaptive {
         by: Estimator::Gradient2,
         min: 4,
@@ -227,7 +227,7 @@ fn an_adaptive_number_stays_in_its_range_whatever_is_left_out() {
 }
 
 #[test]
-fn pressure_is_resolved_in_the_units_of_whoever_watches() {
+fn pressure_is_resolved_to_the_units_of_the_controller() {
     let rule = pressure("latency: 500ms, errors: 2.5%, cpu: 90%, floor: 25%, floors: { pro: 50% }");
     assert_eq!(
         rule,
@@ -254,7 +254,7 @@ fn an_address_alone_is_an_upstream_for_everything() {
 }
 
 #[test]
-fn an_upstream_that_says_little_has_the_usual() {
+fn a_minimal_upstream_has_defaults() {
     let found = upstream("servers: http://app");
     let usual = UpstreamSpec::new("app", vec![server(false, "app", 80)]);
     assert_eq!(format!("{found:?}"), format!("{usual:?}"));
@@ -297,10 +297,10 @@ fn every_field_of_an_upstream_is_resolved() {
 }
 
 #[test]
-fn what_clients_may_is_resolved() {
+fn bounds_on_clients_are_resolved() {
     let spec = gateway(
         "accept: { connections: 500, per_address: 20, rate: 50/s, burst: 100 }, \
-         timeouts: { head: 1s, body: 2s, idle: 3s, write: 4s }, max_body: 64KiB, tell_wait: false",
+         timeouts: { head: 1s, body: 2s, idle: 3s, write: 4s }, max_body: 64KiB, wait_header: false",
     );
     assert_eq!(
         spec.accept,
@@ -320,8 +320,8 @@ fn what_clients_may_is_resolved() {
         }
     );
     assert_eq!(spec.max_body, Some(65_536));
-    assert!(!spec.tell_wait);
-    // What is left out follows from what is there.
+    assert!(!spec.wait_header);
+    // Other fields have defaults that follow from these.
     let accept = gateway("accept: { connections: 100, rate: 50/s }").accept;
     assert_eq!(accept.per_address, 100);
     assert_eq!(accept.rate.unwrap().1, 50);
@@ -330,7 +330,7 @@ fn what_clients_may_is_resolved() {
 }
 
 #[test]
-fn a_policy_of_queues_alone_is_not_told_that_it_limits_nobody() {
+fn a_policy_of_queues_alone_is_not_warned_to_have_no_limit() {
     let loaded = load("default: pass\nqueues: [{ name: q, at_once: 4 }]\n");
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
 }
@@ -343,7 +343,7 @@ fn tiers_that_only_a_queue_names_are_used() {
 }
 
 #[test]
-fn what_is_unwise_is_warned_about_by_name() {
+fn unwise_settings_are_warned_about_by_name() {
     let two = |first: &str| {
         format!(
             "queues:\n- {{ name: a, {first}at_once: 1 }}\n- {{ name: b, match: {{ path: /b }}, at_once: 1 }}"
@@ -366,7 +366,7 @@ fn what_is_unwise_is_warned_about_by_name() {
             vec![(Warning, "unreachable")],
         ),
         (two("match: { path: /a }, "), vec![]),
-        // What it is not for goes on to the next.
+        // A request that a queue does not match goes on to the next.
         (two("except: { path: /b }, "), vec![]),
         (
             one("at_once: 1, match: { path: /a/b }, except: { path: /a/** }"),
@@ -441,7 +441,7 @@ fn what_is_unwise_is_warned_about_by_name() {
             "gateway: { accept: { connections: 10, per_address: 11 } }".into(),
             vec![(Warning, "per-address-above-connections")],
         ),
-        // In the clear, but nobody's business here.
+        // Without TLS, which this test is not about.
         (
             "gateway: { upstreams: 'http://203.0.113.7' }".into(),
             vec![],
@@ -452,7 +452,7 @@ fn what_is_unwise_is_warned_about_by_name() {
 }
 
 #[test]
-fn a_password_in_an_address_is_in_nothing_that_is_printed() {
+fn a_password_in_an_address_is_never_printed() {
     for text in [
         "gateway: { upstreams: 'http://u:hunter2@app' }",
         "gateway: { upstreams: ['http://u:hunter2@app'] }",

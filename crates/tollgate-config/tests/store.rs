@@ -1,4 +1,4 @@
-//! `store` and `on_store_error`: what they come to, what is unwise about them, and that no password is shown.
+//! `store` and `on_store_error`: resolved values, warnings, and passwords that are never shown.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -15,7 +15,7 @@ fn load(text: &str) -> Loaded {
     parse("test.yaml", text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// The shared store of a policy that begins with this.
+/// The shared store of a policy that begins with this text.
 fn shared(store: &str) -> SharedSpec {
     match load(&format!("{store}\n{LIMIT}")).store {
         StoreSpec::Shared(spec) => *spec,
@@ -23,7 +23,7 @@ fn shared(store: &str) -> SharedSpec {
     }
 }
 
-/// The codes of everything that is said about a file, good or bad.
+/// The codes of all problems of a file.
 fn codes(text: &str) -> Vec<&'static str> {
     let problems = match parse("test.yaml", text.as_bytes()) {
         Ok(loaded) => loaded.warnings,
@@ -33,7 +33,7 @@ fn codes(text: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn memory_is_the_store_unless_told_otherwise() {
+fn memory_is_the_default_store() {
     for store in ["", "store: memory\n"] {
         let text = format!("{store}default: pass\nlimits: [{{ name: a, key: ip, allow: 5/s }}]");
         assert_eq!(load(&text).store, StoreSpec::Memory);
@@ -42,7 +42,7 @@ fn memory_is_the_store_unless_told_otherwise() {
 }
 
 #[test]
-fn an_address_alone_has_the_usual_settings() {
+fn an_address_alone_has_default_settings() {
     assert_eq!(
         shared("store: redis://10.0.0.5/2"),
         SharedSpec {
@@ -116,7 +116,7 @@ fn a_store_is_the_same_only_if_every_part_is() {
 }
 
 #[test]
-fn each_limit_has_its_own_choice_or_that_of_the_file() {
+fn each_limit_has_its_own_on_store_error_or_that_of_the_file() {
     let all = |text: &str| -> Vec<OnStoreError> {
         let policy = load(text).policy;
         let DefaultAction::Limit(default) = &policy.default else {
@@ -141,7 +141,7 @@ fn each_limit_has_its_own_choice_or_that_of_the_file() {
 }
 
 #[test]
-fn a_shared_store_needs_a_choice_for_every_limit_and_the_default() {
+fn a_shared_store_requires_on_store_error_for_every_limit_and_the_default() {
     let says = ", on_store_error: local";
     let of = |file: &str, limit: &str, default: &str| {
         codes(&format!(
@@ -154,10 +154,10 @@ fn a_shared_store_needs_a_choice_for_every_limit_and_the_default() {
     assert_eq!(of("", says, ""), ["missing-field"]);
     assert_eq!(of("", "", says), ["missing-field"]);
     assert_eq!(of("", "", ""), ["missing-field"]);
-    // What is misspelt is not missed a second time.
+    // A misspelt field is not reported as missing as well.
     assert_eq!(of("on_store_eror: local\n", "", ""), ["unknown-field"]);
     assert_eq!(of("", ", on-store-error: local", says), ["unknown-field"]);
-    // A store that is wrong is a shared one as well, and a limit that is wrong is one that does not say it.
+    // A store with an error is shared, too; a limit with an error has no `on_store_error`.
     let text = "store: redis://h:x\nlimits: [{ name: a, key: ip, brust: 5 }]\ndefault: pass";
     assert_eq!(
         codes(text),
@@ -166,7 +166,7 @@ fn a_shared_store_needs_a_choice_for_every_limit_and_the_default() {
 }
 
 #[test]
-fn a_wise_store_is_not_complained_about() {
+fn a_sensible_store_has_no_warning() {
     for store in [
         "store: redis://127.0.0.1",
         "store: redis://10.0.0.5",
@@ -179,7 +179,7 @@ fn a_wise_store_is_not_complained_about() {
 }
 
 #[test]
-fn an_unwise_store_is_warned_about_by_name() {
+fn an_unwise_store_has_warnings() {
     for (store, expected) in [
         ("store: redis://:p@localhost", vec!["password-in-file"]),
         ("store: rediss://:p@h", vec!["password-in-file"]),
@@ -231,7 +231,7 @@ fn a_large_log_is_unwise_only_in_a_shared_store() {
 }
 
 #[test]
-fn a_password_is_in_nothing_that_is_printed() {
+fn a_password_is_never_printed() {
     let secret = "hunter2";
     for store in [
         "store: redis://u:hunter2@10.0.0.5",

@@ -14,7 +14,7 @@ pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
         if !expired(rule, spans, now, report) && is_everything(&rule.matches) {
             report.warn(
                 spans.at("match"),
-                "allow-everybody",
+                "allow-all",
                 format!(
                     "`{}` matches every request, so no limit is ever applied",
                     rule.name
@@ -27,7 +27,7 @@ pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
         if !expired(rule, spans, now, report) && is_everything(&rule.matches) {
             report.warn(
                 spans.at("match"),
-                "deny-everybody",
+                "deny-all",
                 format!("`{}` refuses every request", rule.name),
                 "narrow its `match`",
             );

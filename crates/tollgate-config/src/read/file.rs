@@ -183,7 +183,7 @@ fn proxies(fields: &Fields<'_>) -> (Read<Proxies>, Vec<Place>) {
         let found = network(node)?;
         if found.bits() == 0 {
             return Err(node.error(
-                "trust-everybody",
+                "trust-all",
                 format!("`{found}` trusts all clients, so each could choose its own address"),
                 "write the networks of your own proxies, such as `10.0.0.0/8`",
             ));

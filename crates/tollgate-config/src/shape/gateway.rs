@@ -14,7 +14,7 @@ section! {
         /// The maximum size of a request body: bytes, or `10MB`, `64KiB`. Default: any size.
         max_body: Option<NumberOrText>,
         /// Whether the upstream is sent `x-tollgate-waited` with a request that waited. Default: true.
-        tell_wait: Option<bool>,
+        wait_header: Option<bool>,
         /// Where requests are sent: one address, or a list. The first upstream that matches is used.
         upstreams: Option<Upstreams>,
     }

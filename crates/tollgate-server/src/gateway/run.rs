@@ -193,13 +193,13 @@ pub async fn run(
     };
     // Each client may need a connection to an upstream.
     let connections = supervisor.connections("gateway", 2, active.gateway.accept.connections);
-    let tells_wait = active.gateway.tell_wait;
+    let wait_header = active.gateway.wait_header;
     drop(active);
     // One for all threads: a slot of a leaky bucket is waited for on any of them.
     let source = EngineSource::new(engine, crate::engine::Protocol::Gateway);
     let ended = supervisor.ended().clone();
     supervisor.serve_on("gateway", listener, |thread| {
-        let queues = QueueLayer::new(source.clone()).with_wait_header(tells_wait);
+        let queues = QueueLayer::new(source.clone()).with_wait_header(wait_header);
         let proxy = Proxy::new(Arc::clone(&listening.routes), thread);
         let stack: Stack = LimitLayer::new(source.clone()).layer(queues.layer(proxy));
         let (listening, stop) = (Arc::clone(&listening), ended.clone());

@@ -63,7 +63,7 @@ pub(super) fn gateway(node: Item<'_>, paths: PathRules) -> Read<Gateway> {
     let accept = fields.read("accept", accept);
     let timeouts = fields.read("timeouts", timeouts);
     let max_body = fields.read("max_body", size);
-    let tell_wait = fields.read("tell_wait", boolean);
+    let wait_header = fields.read("wait_header", boolean);
     let upstreams = fields.read("upstreams", |n| upstreams(n, paths));
     let usual = GatewaySpec::default();
     let (accept, accept_spans) = accept?.unwrap_or_default();
@@ -74,7 +74,7 @@ pub(super) fn gateway(node: Item<'_>, paths: PathRules) -> Read<Gateway> {
             accept,
             timeouts: timeouts?.unwrap_or_default(),
             max_body: max_body?.or(usual.max_body),
-            tell_wait: tell_wait?.unwrap_or(usual.tell_wait),
+            wait_header: wait_header?.unwrap_or(usual.wait_header),
         },
         accept: accept_spans,
         upstreams: upstream_spans,

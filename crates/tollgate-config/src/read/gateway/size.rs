@@ -36,7 +36,7 @@ pub(super) fn size(node: Item<'_>) -> Read<u64> {
                     .is_some_and(|short| !short.is_empty() && short.eq_ignore_ascii_case(unit))
         };
         return Err(match UNITS.iter().find(spelt) {
-            // Bits and bytes, and thousands and 1024s, are easily mistaken: it is asked, not guessed.
+            // Bits and bytes, and decimal and binary units, are easily mistaken: the reader asks instead of guessing.
             Some((near, _)) => wrong(
                 format!("{} is not a unit of size", quoted(unit)),
                 &format!("did you mean `{number}{near}`?"),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_and_1024s_are_told_apart() {
+    fn decimal_and_binary_units_differ() {
         for (text, bytes) in [
             ("1", 1),
             ("65_536", 65_536),
