@@ -1,6 +1,6 @@
 //! `tollgate check`: prints all errors and warnings of a policy file.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -14,17 +14,9 @@ use crate::input;
 use crate::json;
 
 /// Reads the file and prints its problems.
-pub(crate) fn run(
-    asked: &Check,
-    stdin: &mut impl Read,
-    out: &mut impl Write,
-) -> Result<ExitCode, Stop> {
-    let (name, text) = match asked.file.as_str() {
-        "-" => ("standard input", input::bounded(stdin).map_err(Stop::Read)),
-        name => (name, input::file(name)),
-    };
-    let text = text?;
-    let read = tollgate_config::parse(name, &text);
+pub(crate) fn run(asked: &Check, out: &mut impl Write) -> Result<ExitCode, Stop> {
+    let (name, text) = input::policy(&asked.file)?;
+    let read = tollgate_config::parse(&name, &text);
     let problems = match &read {
         Ok(loaded) => &loaded.warnings,
         Err(problems) => problems,

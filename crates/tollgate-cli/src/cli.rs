@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::Bench;
 use crate::input::{self, AddressOrOff};
+use crate::policy_test::Test;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +21,7 @@ Examples:
   tollgate gateway --upstream http://127.0.0.1:3000  a reverse proxy with limits, in front of an app
   tollgate explain --path /api/rides/request         which limits a request would meet
   tollgate check tollgate.yaml                       all errors in a policy, with hints
+  tollgate test tollgate.yaml                        the cases of a policy: its unit tests
   tollgate doctor tollgate.yaml                      a check of the store of a policy
   tollgate bench resp://127.0.0.1:6379 --audit       measures a limiter, and whether it admits too much
 
@@ -96,6 +98,8 @@ pub(crate) enum Command {
     },
     /// Check a policy file: all errors and warnings, where they are, and how to fix them
     Check(Check),
+    /// Run the cases that a policy has under `expect`, on a virtual clock
+    Test(Test),
     /// Print the JSON Schema of the policy file
     Schema,
     /// Run the decision service

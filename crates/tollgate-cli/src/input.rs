@@ -26,6 +26,17 @@ pub(crate) fn file(name: &str) -> Result<Vec<u8>, Stop> {
     bounded(file).map_err(unreadable(name))
 }
 
+/// The bytes of a policy, `-` being standard input, and its name in messages.
+pub(crate) fn policy(name: &str) -> Result<(String, Vec<u8>), Stop> {
+    Ok(match name {
+        "-" => {
+            let bytes = bounded(std::io::stdin().lock()).map_err(Stop::Read)?;
+            ("standard input".to_owned(), bytes)
+        }
+        name => (name.to_owned(), file(name)?),
+    })
+}
+
 /// The same from a stream.
 pub(crate) fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();

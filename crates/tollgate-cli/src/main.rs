@@ -5,7 +5,7 @@
 //! `cli` says what can be typed; `arrivals` reads when requests come; `trial` runs them; `table`,
 //! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file, `bound` says how much more than
 //! its limits a fleet may let pass,
-//! `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy,
+//! `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `policy_test` runs the cases of a policy; `serve` runs the service, `gateway` the reverse proxy,
 //! `bench` a load. `wiring` knows which crate
 //! opens the store that a policy names.
 //! `input` reads values of flags and files; `fault` has the errors in arguments.
@@ -23,6 +23,7 @@ mod fault;
 mod gateway;
 mod input;
 mod json;
+mod policy_test;
 mod serve;
 mod span_text;
 mod table;
@@ -59,13 +60,14 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
     match &cli.command {
         Command::Try(asked) => trial::run(asked, &mut io::stdin().lock(), out)?,
         Command::Limits { json } => catalogue::print(*json, out).map_err(Stop::Write)?,
-        Command::Check(asked) => return check::run(asked, &mut io::stdin().lock(), out),
+        Command::Check(asked) => return check::run(asked, out),
         Command::Serve(asked) => return serve::run(asked, out),
         Command::Gateway(asked) => return gateway::run(asked, out),
         Command::Explain(asked) => return explain::run(asked, out),
         Command::Convert(asked) => return convert::run(asked, out),
         Command::Doctor(asked) => return doctor::run(asked, out),
         Command::Bench(asked) => return bench::run(asked, out),
+        Command::Test(asked) => return policy_test::run(asked, out),
         Command::Schema => write!(out, "{}", tollgate_config::schema()).map_err(Stop::Write)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -54,6 +54,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod expect;
 mod gateway;
 pub mod import;
 mod lint;
@@ -77,6 +78,9 @@ use std::path::Path;
 use tollgate::Moment;
 use tollgate_policy::{LimitRule, Override, Policy, Quota};
 
+pub use crate::expect::{
+    ExpectedCase, ExpectedDecision, ExpectedRequest, ExpectedSettlement, ExpectedStep,
+};
 pub use crate::gateway::{
     AcceptSpec, ClientTimeouts, GatewaySpec, HealthSpec, Protocol, ServerSpec, UpstreamSpec,
 };
@@ -111,6 +115,8 @@ pub struct Loaded {
     pub store: StoreSpec,
     /// Settings of the gateway; defaults if the file has none.
     pub gateway: GatewaySpec,
+    /// The cases that `tollgate test` runs.
+    pub expect: Vec<ExpectedCase>,
 }
 
 /// A class of clients.
@@ -183,6 +189,7 @@ pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems
                 .collect(),
             store: draft.store.spec,
             gateway: draft.gateway.spec,
+            expect: draft.expect,
         }),
         _ => Err(problems),
     }

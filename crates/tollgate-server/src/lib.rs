@@ -22,7 +22,7 @@ pub mod gateway;
 pub mod http;
 mod limit_view;
 mod metrics;
-mod names;
+pub mod names;
 mod net;
 pub mod resp;
 pub mod rls;

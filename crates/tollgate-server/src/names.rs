@@ -4,7 +4,7 @@ use tollgate::Verdict;
 use tollgate_policy::{Reason, Role};
 
 /// The name of a verdict.
-pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
+pub const fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Pass => "pass",
         Verdict::Wait { .. } => "wait",
@@ -14,7 +14,7 @@ pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
 }
 
 /// The name of a limit's role in a decision.
-pub(crate) const fn role(role: Role) -> &'static str {
+pub const fn role(role: Role) -> &'static str {
     match role {
         Role::Enforced => "enforced",
         Role::Shadow => "shadow",
@@ -24,7 +24,7 @@ pub(crate) const fn role(role: Role) -> &'static str {
 }
 
 /// The name of the reason of a decision.
-pub(crate) const fn reason(reason: Reason) -> &'static str {
+pub const fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::AllowList(_) => "allow-list",
         Reason::DenyList(_) => "deny-list",

@@ -9,5 +9,6 @@ mod convert;
 mod faults;
 mod limit_faults;
 mod limits;
+mod policy_test;
 mod run;
 mod trial;

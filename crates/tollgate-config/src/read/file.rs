@@ -7,6 +7,7 @@ use tollgate_policy::path::PathRules;
 use tollgate_policy::{AnswerStyle, DefaultAction, LimitRule, Policy, Privacy, XRateLimit};
 
 use super::domains::{domains, reserved_name};
+use super::expect::{check_names, expect};
 use super::fields::{FieldSpans, Fields, Listed};
 use super::gateway::{Gateway, gateway};
 use super::item::Item;
@@ -21,6 +22,7 @@ use super::sharing;
 use super::store::{Store, store};
 use super::store_error;
 use super::tiers::{Tier, tiers};
+use crate::expect::ExpectedCase;
 use crate::problem::Place;
 use crate::report::{Read, Report, quoted};
 use crate::shape;
@@ -42,6 +44,7 @@ pub(crate) struct Draft {
     pub(crate) queues: Vec<FieldSpans>,
     pub(crate) pressure: FieldSpans,
     pub(crate) gateway: Gateway,
+    pub(crate) expect: Vec<ExpectedCase>,
     pub(crate) file: FieldSpans,
     /// Trusted networks that are too wide to hold only proxies.
     pub(crate) wide_networks: Vec<Place>,
@@ -102,6 +105,7 @@ pub(crate) fn file(root: Item<'_>) -> Read<Draft> {
     let queues = fields.read("queues", |n| queues(n, &defaults));
     let pressure = fields.read("pressure", |n| pressure(n, defaults.tiers));
     let gateway = fields.read("gateway", |n| gateway(n, rules));
+    let expect = fields.read("expect", expect);
     unique(root)?;
     version?;
     on_store_error?;
@@ -128,6 +132,8 @@ pub(crate) fn file(root: Item<'_>) -> Read<Draft> {
         pressure,
         follow: follow?.flatten(),
     };
+    let expect = expect?.unwrap_or_default();
+    check_names(root, &policy)?;
     Ok(Draft {
         policy,
         store: store?.unwrap_or_default(),
@@ -139,6 +145,7 @@ pub(crate) fn file(root: Item<'_>) -> Read<Draft> {
         queues: queue_spans,
         pressure: pressure_spans.unwrap_or_default(),
         gateway: gateway?.unwrap_or_default(),
+        expect,
         file: fields.spans(),
         wide_networks,
     })

@@ -8,6 +8,7 @@
 
 mod cost;
 mod domains;
+mod expect;
 mod fields;
 mod file;
 mod gateway;

@@ -30,11 +30,13 @@ macro_rules! section {
     };
 }
 
+mod expect;
 mod gateway;
 mod limit;
 mod queue;
 mod store;
 
+pub(crate) use expect::{Case, CaseRequest, Step};
 pub(crate) use gateway::{Accept, ClientTimeouts, Gateway, Health, ServerTimeouts, Upstream};
 pub(crate) use limit::{
     Calendar, Candidate, CostFrom, FIXED_IN_OVERRIDES, Limit, NOT_IN_DEFAULT, Override,
@@ -99,6 +101,8 @@ section! {
         pressure: Option<Pressure>,
         /// How a gateway behaves, and where it sends requests.
         gateway: Option<Gateway>,
+        /// Requests and their decisions. `tollgate test` runs them; servers ignore them.
+        expect: Option<Vec<Case>>,
     }
 }
 
