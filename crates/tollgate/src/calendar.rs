@@ -1,19 +1,19 @@
-//! Days, weeks and months of a calendar, as windows of one length.
+//! Calendar periods: days, weeks and months as fixed windows.
 //!
 //! # Theory
 //!
-//! A fixed window cuts time into equal parts; months are not equal. So a calendar limit runs on another
-//! *face* of the same clock: period number `i` begins there at `i * window`, `window` being the longest
-//! period there is, and what a shorter period lacks is skipped at its end. On that face the periods are
-//! equal, and the fixed window counts them as any others. Spans are told in real time again.
+//! A fixed window cuts time into equal parts, but months are not equal. So a calendar limit runs on *window time*:
+//! period number `i` begins there at `i * window`, `window` being the longest period. The end of a shorter period
+//! is skipped. In window time all periods are equal, and the fixed window counts them as any others. Reported
+//! spans are converted back to clock time.
 //!
-//! When the periods begin was worked out before (time zones, summer time, days that a month lacks);
-//! this module only looks it up, so it decides with integers and knows no calendar.
+//! The caller computes the period starts beforehand (time zones, daylight saving time, short months). This module
+//! only looks them up, so it decides with integers and knows no calendar.
 //!
 //! # Invariant
 //!
-//! The face never runs backward when the clock does not, and two moments are in one window of the face
-//! if and only if they are in one period.
+//! Window time never runs backward when the clock does not. Two moments lie in one window if and only if they lie
+//! in one period.
 
 use std::sync::Arc;
 
@@ -30,23 +30,22 @@ pub struct Periods {
     nominal: Span,
 }
 
-/// A period and the one after it.
+/// Bounds of a period and of the one after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeriodBounds {
-    /// The place of the period among all of them.
+    /// Index of the period.
     pub number: u64,
-    /// When it begins.
+    /// Start of the period.
     pub from: Moment,
-    /// When it ends and the next one begins.
+    /// End of the period and start of the next one.
     pub to: Moment,
-    /// When the next one ends.
+    /// End of the next period.
     pub next: Moment,
 }
 
 impl Periods {
-    /// Periods that begin at these moments, each ending where the next begins; `name` is what people
-    /// call them, `nominal` how long they think one is. None if there is not a single whole period, or
-    /// if they do not rise.
+    /// Periods that begin at these moments, each ending where the next begins. `name` is the display name,
+    /// `nominal` the nominal length. `None` if there is no whole period, or if the starts do not rise.
     pub fn new(name: &str, starts: &[Moment], nominal: Span) -> Option<Periods> {
         let starts: Arc<[u64]> = starts.iter().map(|start| start.as_nanos()).collect();
         let lengths = starts.windows(2).map(|pair| pair[1].checked_sub(pair[0]));
@@ -54,7 +53,7 @@ impl Periods {
             .map(|l| l.filter(|l| *l > 0))
             .collect::<Option<Vec<u64>>>()?;
         let window = longest.into_iter().max()?;
-        // The face must not run past the end of the clock.
+        // Window time must not run past the end of the clock.
         window.checked_mul(starts.len() as u64 + 1)?;
         Some(Periods {
             name: Arc::from(name),
@@ -64,23 +63,23 @@ impl Periods {
         })
     }
 
-    /// What people call them: `month in Europe/Berlin`.
+    /// The display name: `month in Europe/Berlin`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The window on the face of these periods.
+    /// The window of these periods in window time.
     pub fn window(&self) -> Span {
         Span::from_nanos(self.window)
     }
 
-    /// The length of a period as people say it.
+    /// The nominal length of a period.
     pub fn nominal(&self) -> Span {
         self.nominal
     }
 
-    /// The period that `now` lies in, for who cannot look it up: its place, when it begins and ends, and
-    /// when the one after it ends.
+    /// The bounds of the period that `now` lies in and the end of the next one, for a store that cannot look them
+    /// up.
     pub fn bounds_at(&self, now: Moment) -> PeriodBounds {
         let at = self.period_at(now.as_nanos());
         let start = |i: usize| self.starts.get(i).copied();
@@ -94,7 +93,7 @@ impl Periods {
         }
     }
 
-    /// The moment of the clock, on the time that windows are counted by.
+    /// Converts a moment of the clock to window time.
     pub fn window_time(&self, now: Moment) -> Moment {
         let now = now.as_nanos();
         let at = self.period_at(now);
@@ -103,20 +102,20 @@ impl Periods {
         Moment::from_nanos(at as u64 * self.window + into)
     }
 
-    /// The moment of the clock that [`Periods::window_time`] converts to `at`.
+    /// Converts window time back to a moment of the clock.
     fn clock_time(&self, at: Moment) -> Moment {
         let (period, into) = self.split(at);
         let start = self.starts.get(period).copied().unwrap_or(0);
         Moment::from_nanos(start.saturating_add(into))
     }
 
-    /// The place of the period of a window time, and how far into it that is.
+    /// The index of the period at a window time, and the offset into it.
     fn split(&self, at: Moment) -> (usize, u64) {
         let (period, into) = (at.as_nanos() / self.window, at.as_nanos() % self.window);
         (usize::try_from(period).unwrap_or(usize::MAX), into)
     }
 
-    /// The length on the clock of a span that begins at `at`, both on window time.
+    /// The length on the clock of a span that begins at `at`, both in window time.
     fn span_in_clock_time(&self, at: Moment, span: Span) -> Span {
         let (period, into) = self.split(at);
         if into.saturating_add(span.as_nanos()) < self.window {
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_period_is_one_window_of_the_face() {
+    fn every_period_is_one_window_of_window_time() {
         let months = months();
         for (day, window) in [(100, 0), (130, 0), (131, 1), (158, 1), (159, 2), (189, 2)] {
             let face = months.window_time(at(day * DAY)).as_nanos();
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_short_month_is_told_in_real_time() {
+    fn the_end_of_a_short_month_is_reported_in_clock_time() {
         let months = months();
         let now = at(140 * DAY); // the ninth day of a month of 28
         let face = months.window_time(now);
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_face_never_runs_backward_and_ends_with_the_last_period() {
+    fn window_time_never_runs_backward_and_ends_with_the_last_period() {
         let months = months();
         let mut last = months.window_time(at(0));
         for hour in 0..200 * 24 {

@@ -1,8 +1,8 @@
-//! How much a request takes, and how much a limit can save up. Both count units; they are different types
-//! because one is asked for and the other is held, and a policy that mixes them up should not be read.
+//! Units of a request ([`Cost`]) and of a limit ([`Burst`]). Both count units. They are different types because a
+//! request asks for one and a limit holds the other.
 //!
-//! Calls such as [`crate::Limiter::charge`] take a plain `u64`, so that they can be written
-//! `charge("a", 7)`; these types are what texts become, and what a cost is called where it is kept.
+//! Calls such as [`crate::Limiter::charge`] take a plain `u64`, as in `charge("a", 7)`. These types are what texts
+//! parse into.
 
 use std::fmt;
 use std::num::IntErrorKind;
@@ -17,7 +17,7 @@ use crate::time::{Span, SpanError};
 pub struct Cost(u64);
 
 impl Cost {
-    /// What a request takes unless told otherwise.
+    /// The default cost of a request.
     pub const ONE: Cost = Cost(1);
 
     /// `units` units.
@@ -52,20 +52,20 @@ impl FromStr for Cost {
     }
 }
 
-/// What a limit can save up: so many units, or what its rate earns in a span.
+/// What a limit can accumulate: a number of units, or what its rate earns in a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Burst {
-    /// So many units.
+    /// A number of units.
     Units(u64),
     /// What the rate earns in this long, rounded down to whole units.
     Worth(Span),
 }
 
 impl Burst {
-    /// How many units that is at `rate`.
+    /// The number of units at `rate`.
     ///
     /// # Errors
-    /// None at all: a limit that holds nothing would refuse everyone.
+    /// None: a limit that holds nothing refuses every request.
     pub fn units(self, rate: Rate) -> Result<u64, LimitError> {
         let units = match self {
             Burst::Units(units) => units,
@@ -111,7 +111,7 @@ fn units(text: &str) -> Result<u64, UnitsError> {
     })
 }
 
-/// Why a text is no number of units.
+/// Why a text is not a number of units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitsError {
@@ -137,7 +137,7 @@ impl fmt::Display for UnitsError {
 }
 
 impl UnitsError {
-    /// What the writer can do now.
+    /// What to write instead.
     pub fn hint(&self) -> String {
         match self {
             Self::NotANumber { .. } => "write a whole number such as `10`".into(),

@@ -1,7 +1,7 @@
-//! The answer: what happens to the request, and the numbers a client can use.
+//! Decisions: what happens to a request, and the numbers that a client can use.
 //!
-//! Plain data. A decision is always complete; how it was reached (which algorithm, which store) does
-//! not show, except for its [`Origin`].
+//! Plain data. A decision is always complete. How it was reached (which algorithm, which store) does not show,
+//! except for its [`Origin`].
 
 use crate::time::{Moment, Span};
 
@@ -9,19 +9,19 @@ use crate::time::{Moment, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a request that is not admitted must not go on"]
 pub enum Verdict {
-    /// It may pass now.
+    /// The request may pass now.
     Pass,
-    /// It has a place in the queue and may pass after `delay`; the place is taken already.
+    /// The request has a slot in the queue and may pass after `delay`. The slot is taken already.
     Wait {
         /// How long to wait before going on.
         delay: Span,
     },
-    /// It is refused, and nothing was taken.
+    /// The request is refused, and nothing was taken.
     Refuse {
         /// The shortest wait after which the same request passes if nothing else happens.
         retry_after: Span,
     },
-    /// It can never pass: its cost is above what the limit ever holds. A mistake of the caller.
+    /// The request can never pass: its cost is above what the limit ever holds. An error of the caller.
     Never,
 }
 
@@ -32,8 +32,8 @@ impl Verdict {
         matches!(self, Verdict::Pass | Verdict::Wait { .. })
     }
 
-    /// How long to sleep: before going on if admitted, before asking again if refused; none if
-    /// asking again is of no use.
+    /// How long to sleep: before continuing if admitted, before retrying if refused. `None` if a retry cannot
+    /// succeed.
     #[inline]
     pub const fn wait(self) -> Option<Span> {
         match self {
@@ -44,7 +44,7 @@ impl Verdict {
         }
     }
 
-    /// What two limits say that a request must pass together: the stricter of the two, and of two waits the longer.
+    /// The stricter of two verdicts that a request must satisfy together, and of two waits the longer.
     pub fn stricter(self, other: Verdict) -> Verdict {
         let rank = |verdict: Verdict| match verdict {
             Verdict::Pass => 0,
@@ -58,7 +58,7 @@ impl Verdict {
         }
     }
 
-    /// A place in a queue that begins at once is simply a pass.
+    /// A slot that begins at once is a plain pass.
     #[inline]
     pub(crate) const fn after(delay_ns: u64) -> Verdict {
         if delay_ns == 0 {
@@ -89,23 +89,23 @@ pub struct QuotaStatus {
     pub next_after: Span,
 }
 
-/// Who made a decision.
+/// Where a decision was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
     /// The key's own state.
     #[default]
     Fresh,
-    /// The store was full of live keys, and this new key was decided on an allowance that it shares
-    /// with other such newcomers. Never more generous than its own would have been.
+    /// The store was full of live keys, and this new key was decided on the allowance that all such keys share.
+    /// Never more generous than an allowance of its own.
     Overflow,
-    /// This node decided from what the store that a fleet shares had lent to it, or had told it before.
+    /// This node decided from a lease or from synced usage, without asking the shared store.
     Leased,
-    /// The store that a fleet shares gave no answer, and this node decided without it.
+    /// The shared store did not answer, and this node decided without it.
     Degraded,
 }
 
-/// The answer to one request against one limit.
+/// The decision on one request by one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a request that is not admitted must not go on"]
 pub struct Decision {
@@ -113,9 +113,9 @@ pub struct Decision {
     pub verdict: Verdict,
     /// What is left afterwards.
     pub status: QuotaStatus,
-    /// The moment the charge was made at, to be shown when settling it.
+    /// The moment at which the charge was made. Settling needs it.
     pub issued: Moment,
-    /// Who decided.
+    /// Where the decision was made.
     pub origin: Origin,
 }
 

@@ -1,4 +1,4 @@
-//! Many limits, one decision.
+//! Several limits, one decision: all of them are charged or none.
 
 use crate::algorithm::LimitError;
 use crate::clock::{Clock, MonotonicClock};
@@ -8,8 +8,8 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::table::{MAX_CHARGES, ResolvedCharge, all_or_none};
 
-/// Several limits that a request may have to pass together: all of them are charged, or none. Cheap to
-/// clone: clones share the state.
+/// Several limits that one request must pass together: all of them are charged, or none. Cheap to clone: clones
+/// share the state.
 ///
 /// ```
 /// use tollgate::{Gate, Limit};
@@ -51,12 +51,12 @@ pub struct Gate<C = MonotonicClock> {
 pub struct LimitId(usize);
 
 impl LimitId {
-    /// The limit at this place; limits are numbered in the order that they were added.
+    /// The limit with this index. Limits are numbered in the order in which they were added.
     pub const fn new(index: usize) -> LimitId {
         LimitId(index)
     }
 
-    /// Its place.
+    /// Its index.
     pub const fn index(self) -> usize {
         self.0
     }
@@ -89,7 +89,7 @@ impl LimitCharge {
     }
 }
 
-/// The answer to a request.
+/// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is not admitted must not go on"]
 pub struct Admission {
@@ -131,7 +131,7 @@ impl<C: Clock> Gate<C> {
         Ok(LimitId(self.limiters.len() - 1))
     }
 
-    /// Adds a limiter that exists already; it keeps its state.
+    /// Adds an existing limiter, which keeps its state.
     pub fn adopt(&mut self, limiter: Limiter<C>) -> LimitId {
         self.limiters.push(limiter);
         LimitId(self.limiters.len() - 1)
@@ -156,10 +156,10 @@ impl<C: Clock> Gate<C> {
 
     /// Takes all of `charges` or none of them. A refused request leaves no trace.
     ///
-    /// At most 16 charges can be taken together; a request with more is refused as
-    /// [`crate::Verdict::Never`], because letting the rest go unpaid would be worse.
+    /// At most 16 charges can be taken together. A request with more is refused as [`crate::Verdict::Never`],
+    /// because leaving the rest uncharged would be worse.
     pub fn admit(&self, charges: &[LimitCharge]) -> Admission {
-        // Few as a rule; room for many is only made if it is needed.
+        // Usually few; room for many is made only if it is needed.
         let few = self.admit_within::<4>(charges);
         let admission = few.or_else(|| self.admit_within::<MAX_CHARGES>(charges));
         admission.unwrap_or_else(|| self.too_many(charges))
@@ -174,7 +174,7 @@ impl<C: Clock> Gate<C> {
                 binding: None,
             });
         };
-        // What the room is filled with at first is never looked at.
+        // The initial contents are never read.
         let mut resolved = [ResolvedCharge {
             table: first.table(),
             hash: 0,

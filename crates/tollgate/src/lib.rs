@@ -22,7 +22,7 @@
 //! | by numbers that come with each call | [`Throttle`] and [`InlineQuota`] |
 //! | async code that waits | `Limiter::until_ready` (feature `async`) |
 //! | in tests | [`ManualClock`] |
-//! | who goes next, and how many at once | [`shape`] |
+//! | the order of waiting requests, and how many run at once | [`shape`] |
 //!
 //! [`Limit`] names the algorithms; each module of [`algorithm`] has the theory of one, the most that any window can
 //! admit, and the alternatives that were rejected. [`snapshot`] saves state for the next process.
@@ -102,7 +102,7 @@ pub use time::{Moment, Span, SpanError};
 #[cfg(feature = "async")]
 pub use until::NeverReady;
 
-/// The README's example is kept true by this.
+/// Compiles the README's example as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;

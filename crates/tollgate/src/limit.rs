@@ -14,33 +14,33 @@ use crate::algorithm::window::Window;
 use crate::rate::Rate;
 use crate::time::Span;
 
-/// Keys that a limiter has room for unless told otherwise: 22 MB.
+/// The default for [`Limit::with_max_keys`]: 22 MB.
 pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
-/// What the logs of a sliding log may take by default; a large limit then has room for fewer keys.
+/// The default memory of the logs of a sliding log. A large limit then has room for fewer keys.
 const DEFAULT_LOG_BYTES: usize = 256 << 20;
 
-/// How a limit decides. Each is explained in its module under [`crate::algorithm`].
+/// How a limit decides. The modules of [`crate::algorithm`] explain each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// `burst` at once, then `rate`. The default choice.
     TokenBucket {
-        /// How fast units are earned.
+        /// Rate at which units are earned.
         rate: Rate,
-        /// How many can be saved.
+        /// Units that can accumulate.
         burst: u64,
     },
     /// One every `1/rate`, up to `tolerance` early.
     Gcra {
-        /// How fast cells may come.
+        /// Rate at which requests may come.
         rate: Rate,
-        /// How much earlier than due still conforms.
+        /// How much earlier than due a request still conforms.
         tolerance: Span,
     },
-    /// A queue that leaves at a constant `rate`; callers are told how long to wait.
+    /// A queue that drains at a constant `rate`; callers learn how long to wait.
     LeakyBucket {
-        /// How fast work leaves.
+        /// Rate at which work leaves.
         rate: Rate,
-        /// Units waiting or in service at the most.
+        /// Most units waiting or in service.
         queue: u64,
         /// The longest wait that is still worth queueing for.
         max_wait: Option<Span>,
@@ -51,7 +51,7 @@ pub enum Algorithm {
         limit: u64,
         /// In how long.
         window: Span,
-        /// When the first window starts, after the clock's origin.
+        /// Start of the first window, after the clock's origin.
         anchor: Span,
     },
     /// Exactly `limit` in any `window`, at eight bytes a unit.
@@ -74,12 +74,12 @@ pub enum Algorithm {
     Concurrency {
         /// How many at once.
         limit: u64,
-        /// How long a permit counts if its holder vanishes.
+        /// How long a permit counts if its holder does not return.
         ttl: Span,
     },
 }
 
-/// A limit that was checked and can be enforced.
+/// A validated limit that can be enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     name: Arc<str>,
@@ -101,7 +101,7 @@ impl Limit {
     /// A limit by this algorithm.
     ///
     /// # Errors
-    /// Numbers that make no limit; the error says which and how to mend them.
+    /// Numbers that make no limit; the error names them and how to fix them.
     pub fn new(algorithm: Algorithm) -> Result<Limit, LimitError> {
         let compiled = compile(&algorithm)?;
         let max_keys = match compiled {
@@ -202,8 +202,7 @@ impl Limit {
         self
     }
 
-    /// The same limit with room for at least `max_keys` keys that are in use at once. Keys that are as
-    /// if never used take no room.
+    /// The same limit with room for at least `max_keys` keys that are in use at once. Unused keys take no room.
     #[must_use]
     pub fn with_max_keys(mut self, max_keys: usize) -> Limit {
         self.max_keys = max_keys;

@@ -1,4 +1,4 @@
-//! At most so many at once, and a place that gives itself back.
+//! Concurrency limits whose permits return when they are dropped.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::limiter::Limiter;
 use crate::table::KeyOp;
 use crate::time::{Moment, Span};
 
-/// Limits how much is going on at once for each key, instead of how often it begins.
+/// Limits how many operations run at once for each key, instead of how often they start.
 ///
 /// ```
 /// use tollgate::{ConcurrencyLimiter, Span};
@@ -57,11 +57,10 @@ impl<C: Clock> ConcurrencyLimiter<C> {
         Ok(ConcurrencyLimiter { limiter })
     }
 
-    /// Takes a place for `key`, to be given back by dropping the permit.
+    /// Takes a permit for `key`. Dropping it returns it.
     ///
     /// # Errors
-    /// All places are taken. The wait that the verdict tells is an upper bound: a permit may be given
-    /// back earlier.
+    /// All permits are taken. The wait of the verdict is an upper bound: a permit may be released earlier.
     pub fn acquire<K: Keyed + ?Sized>(&self, key: &K) -> Result<Permit<C>, Verdict> {
         let decision = self.limiter.charge(key, 1);
         if !decision.is_admitted() {
@@ -80,7 +79,7 @@ impl<C: Clock> ConcurrencyLimiter<C> {
     }
 }
 
-/// A place that is taken until this is dropped.
+/// A permit that is held until this value is dropped.
 #[must_use = "dropping the permit gives its place back"]
 pub struct Permit<C: Clock = MonotonicClock> {
     limiter: Limiter<C>,
@@ -98,8 +97,8 @@ impl<C: Clock> fmt::Debug for Permit<C> {
 }
 
 impl<C: Clock> Permit<C> {
-    /// Starts the `ttl` anew. False if the permit had expired: somebody else may have the place now, so
-    /// whoever holds this must stop.
+    /// Restarts the `ttl`. Returns false if the permit had expired: another holder may have its place now, so this
+    /// holder must stop.
     #[must_use = "the holder of a lost permit must stop"]
     pub fn renew(&mut self) -> bool {
         let renew = KeyOp::Renew {
@@ -121,7 +120,7 @@ impl<C: Clock> Drop for Permit<C> {
             issued: self.issued,
             delay: Span::ZERO,
         });
-        // A release reports nothing that a dropped permit could use.
+        // A dropped permit cannot use the result of a release.
         let _ = self.limiter.apply(self.hash, &release);
     }
 }
@@ -138,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_again_once_its_permit_is_dropped() {
+    fn dropping_a_permit_frees_its_place() {
         let (limiter, clock) = limiter(1);
         for _ in 0..100 {
             let permit = limiter.acquire("a").unwrap();
             assert!(limiter.acquire("a").is_err());
             assert!(
                 limiter.acquire("b").is_ok(),
-                "another key has its own places"
+                "another key has its own permits"
             );
             clock.advance(Span::from_secs(3));
             drop(permit);
@@ -174,7 +173,7 @@ mod tests {
         drop(old);
         assert!(
             limiter.acquire("a").is_err(),
-            "the place is the new holder's"
+            "the permit belongs to the new holder"
         );
     }
 }

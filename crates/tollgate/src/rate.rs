@@ -21,7 +21,7 @@ impl Rate {
     /// `units` in every `per`.
     ///
     /// # Errors
-    /// Zero units would refuse everyone for ever and a zero period is no rate at all.
+    /// Zero units would refuse every request for ever, and a zero period is no rate.
     pub fn new(units: u64, per: Span) -> Result<Rate, RateError> {
         let units = NonZeroU64::new(units).ok_or(RateError::ZeroUnits)?;
         let per_ns = NonZeroU64::new(per.as_nanos()).ok_or(RateError::ZeroPeriod)?;
@@ -47,7 +47,7 @@ impl Rate {
         Span::from_nanos(self.per_ns.get())
     }
 
-    /// The ratio in lowest quota: units, nanoseconds.
+    /// The ratio in lowest terms: units, nanoseconds.
     pub(crate) fn reduced(self) -> (u64, u64) {
         let g = gcd(self.units.get(), self.per_ns.get());
         (self.units.get() / g, self.per_ns.get() / g)
@@ -98,12 +98,12 @@ pub enum RateError {
         /// The text as written.
         text: String,
     },
-    /// What stands before the `/` is not a whole number.
+    /// The text before the `/` is not a whole number.
     BadUnits {
         /// The text before the `/`.
         text: String,
     },
-    /// What stands behind the `/` is not a span of time.
+    /// The text after the `/` is not a span of time.
     BadPeriod {
         /// What is wrong with it.
         cause: SpanError,
@@ -113,7 +113,7 @@ pub enum RateError {
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ZeroUnits => f.write_str("a rate of 0 would refuse everyone for ever"),
+            Self::ZeroUnits => f.write_str("a rate of 0 would refuse every request for ever"),
             Self::ZeroPeriod => f.write_str("a rate needs a period longer than 0"),
             Self::NoSlash { text } => write!(f, "`{text}` is not a rate: it has no `/`"),
             Self::BadUnits { text } => write!(f, "`{text}` is not a whole number of units"),
@@ -210,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rate_says_what_is_wrong_and_how_to_mend_it() {
+    fn an_invalid_rate_names_the_error_and_the_fix() {
         for (text, message) in [
-            ("0/s", "a rate of 0 would refuse everyone for ever"),
+            ("0/s", "a rate of 0 would refuse every request for ever"),
             ("5/0s", "a rate needs a period longer than 0"),
             ("5", "`5` is not a rate: it has no `/`"),
             ("-5/s", "`-5` is not a whole number of units"),

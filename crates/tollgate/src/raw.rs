@@ -1,13 +1,13 @@
-//! The one place with `unsafe`: a large zeroed region, a prefetch, the processor's cycle counter.
+//! All `unsafe` code of the crate: a large zeroed region, a prefetch, the processor's cycle counter.
 //!
-//! Each is a few lines that safe Rust has no word for. Nothing here knows limits, keys or threads.
+//! Each is a few lines that safe Rust cannot express. Nothing here knows limits, keys or threads.
 //! Miri runs the tests of this module (`make miri`).
 
 #![allow(unsafe_code)]
 
 use crate::sync::AtomicU64;
 
-/// Slots in a line.
+/// Slots in a cache line.
 pub(crate) const SLOTS: usize = 4;
 
 /// One cache line: four slots of a key and a word. Keys and words lie apart so that a search reads
@@ -23,7 +23,7 @@ pub(crate) struct Line {
 /// A type for which all bits zero is a value.
 ///
 /// # Safety
-/// It must be, and it must not need to be dropped.
+/// All bits zero must be a valid value, and the type must not need to be dropped.
 pub(crate) unsafe trait Zeroable {}
 // SAFETY: an atomic has the layout of its number.
 unsafe impl Zeroable for std::sync::atomic::AtomicU64 {}
@@ -33,10 +33,10 @@ unsafe impl Zeroable for std::sync::atomic::AtomicU8 {}
 #[cfg(not(loom))]
 unsafe impl Zeroable for Line {}
 
-/// A region of values, all zero at first. What is never written takes no memory.
+/// A region of values, all zero at first. Pages that are never written take no memory.
 ///
-/// From the system itself and not from the allocator where that can be: an allocator that has freed such
-/// a region before writes the zeros of the next one itself, and then every page takes memory at once.
+/// The region comes from the system instead of the allocator where possible: an allocator that has freed such a
+/// region before writes the zeros of the next one itself, and then every page takes memory at once.
 pub(crate) struct Zeroed<T: Zeroable> {
     start: std::ptr::NonNull<T>,
     count: usize,
@@ -121,14 +121,14 @@ impl Memory {
             let anywhere = std::ptr::null_mut();
             system::mmap(anywhere, size, system::READ_WRITE, system::FLAGS, -1, 0)
         };
-        // What the system answers if there is none is the last address, not the first.
+        // On failure `mmap` returns the last address, not null.
         let start = std::ptr::NonNull::new(start.cast::<u8>())?;
         (start.addr().get() != usize::MAX).then_some(Memory { start, size })
     }
 
     fn advise_huge_pages(&self) {
-        // SAFETY: the range is this memory. The advice does not change what it holds; if the kernel will
-        // not take it, all stays as it was, so the answer does not matter.
+        // SAFETY: the range is this memory. The advice does not change its contents. If the kernel declines,
+        // nothing changes, so the result does not matter.
         unsafe { system::madvise(self.start.as_ptr().cast(), self.size, system::HUGE_PAGES) };
     }
 }
@@ -136,7 +136,7 @@ impl Memory {
 #[cfg(all(target_os = "linux", not(miri)))]
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `zeroed` with this size, and nothing borrows it any more.
+        // SAFETY: mapped in `zeroed` with this size, and nothing borrows it now.
         unsafe { system::munmap(self.start.as_ptr().cast(), self.size) };
     }
 }
@@ -145,7 +145,7 @@ impl Drop for Memory {
 impl Memory {
     fn zeroed(size: usize) -> Option<Memory> {
         let layout = std::alloc::Layout::from_size_align(size, PAGE).ok()?;
-        // SAFETY: the size is not zero, the caller sees to it.
+        // SAFETY: the caller ensures that the size is not zero.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
         std::ptr::NonNull::new(start).map(|start| Memory { start, size })
     }
@@ -157,7 +157,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Ok(layout) = std::alloc::Layout::from_size_align(self.size, PAGE) {
-            // SAFETY: allocated in `zeroed` with this layout, and nothing borrows it any more.
+            // SAFETY: allocated in `zeroed` with this layout, and nothing borrows it now.
             unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
         }
     }
@@ -236,7 +236,7 @@ fn prefetch(_line: &Line) {}
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(crate) fn cycles() -> Option<u64> {
-    // SAFETY: every x86-64 processor has the instruction; it has no effect but its answer.
+    // SAFETY: every x86-64 processor has the instruction, and it has no side effect.
     Some(unsafe { std::arch::x86_64::_rdtsc() })
 }
 

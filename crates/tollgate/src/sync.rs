@@ -1,4 +1,4 @@
-//! The atomics, or loom's stand-ins for them, so that the very code that runs is what loom exhausts.
+//! Atomics, or loom's replacements for them, so that loom checks the code that runs.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::Mutex;
@@ -9,14 +9,14 @@ pub(crate) use std::sync::Mutex;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 
-/// Lets another thread go on while this one waits for it.
+/// Yields to another thread while this one waits for it.
 #[cfg(loom)]
 pub(crate) fn relax(_spins: &mut u32) {
     loom::thread::yield_now();
 }
 
-/// Lets another thread go on while this one waits for it: first for nanoseconds, then by giving up
-/// the processor, because the one who holds the lock may not be running at all.
+/// Yields to another thread while this one waits for it: first by spinning for nanoseconds, then by giving up the
+/// processor, because the lock holder may not be running at all.
 #[cfg(not(loom))]
 pub(crate) fn relax(spins: &mut u32) {
     *spins += 1;

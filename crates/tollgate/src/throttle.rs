@@ -1,22 +1,22 @@
-//! Limits that come with the call, for any number of keys.
+//! Limiter whose limits come with each call, for any number of keys.
 //!
 //! # Theory
 //!
-//! A [`Limiter`](crate::Limiter) has one limit for all keys. Here each call names its own ([`InlineQuota`]), and a
-//! key is nothing but the moment at which it is as if never used ([`crate::algorithm::inline_quota`]). That moment
-//! lies in the same table as the words of all other limits, is found and swapped in the same way, and is
-//! forgotten when it is over.
+//! A [`Limiter`](crate::Limiter) has one limit for all keys. Here each call brings its own ([`InlineQuota`]), and
+//! the state of a key is only the moment at which it is as if never used ([`crate::algorithm::inline_quota`]).
+//! That moment lies in the same table as the words of all other limits, is found and swapped in the same way, and
+//! expires when it has passed.
 //!
 //! # When there is no room
 //!
-//! As everywhere ([`crate::table`]): no live key is ever pushed out, and a newcomer shares one
-//! moment with other newcomers. Their quotas may differ; the moment is then the latest that any of them
-//! caused, so each gets less than its own quota would give, never more. [`Throttle::overflowed`] counts them.
+//! As everywhere ([`crate::table`]), no live key is evicted. A new key shares one moment with other new keys.
+//! Their quotas may differ. The moment is then the latest that any of them caused, so each gets less than its own
+//! quota would give, never more. [`Throttle::overflowed`] counts them.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Whether a caller may choose its own limits. Whoever can call can also name a key that others use, give
-//! back what it never took, or take for a century: it is for callers that are trusted.
+//! A caller chooses its own limits, can name a key that others use, refund what it never took, or take units for a
+//! century. Accept only trusted callers.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ use crate::key::{KeySecret, Keyed};
 use crate::table::{Intent, PackedTable};
 use crate::time::{Moment, Span};
 
-/// Calls that are decided at one context of the clock.
+/// Calls that share one reading of the clock.
 const BATCH: usize = 32;
-/// A context of the clock may be so old when it is used: others have charged the key since, at later ones.
+/// Greatest age of a clock reading when it is used: other calls have charged the key since, at later readings.
 const LATE: Span = Span::from_millis(1);
 
-/// Keys that are limited by what each call says. Cheap to clone: clones share the state.
+/// Keys that are limited by the quota of each call. Cheap to clone: clones share the state.
 ///
 /// ```
 /// use tollgate::{InlineQuota, Throttle};
@@ -60,7 +60,7 @@ impl<C> std::fmt::Debug for Throttle<C> {
     }
 }
 
-/// A call that is about to be decided.
+/// A call with its hash, ready to be decided.
 #[derive(Clone, Copy, Debug)]
 pub struct PreparedCall {
     hash: u64,
@@ -69,7 +69,7 @@ pub struct PreparedCall {
 }
 
 impl Throttle {
-    /// Room for so many live keys, on the system's monotonic clock.
+    /// Room for this many live keys, on the system's monotonic clock.
     ///
     /// # Errors
     /// No keys at all, or more than there is memory for.
@@ -79,7 +79,7 @@ impl Throttle {
 }
 
 impl<C: Clock> Throttle<C> {
-    /// Room for so many live keys, on this clock, which must not be set back.
+    /// Room for this many live keys, on this clock, which must not be set back.
     ///
     /// # Errors
     /// As [`Throttle::new`].
@@ -93,7 +93,7 @@ impl<C: Clock> Throttle<C> {
         })
     }
 
-    /// Takes `quantity` for `key` if it may pass under `quota`; 0 asks, a negative quantity gives back.
+    /// Takes `quantity` for `key` if `quota` admits it. A quantity of 0 peeks; a negative quantity refunds.
     ///
     /// # Errors
     /// See [`InlineQuota::step`]; nothing has changed then.
@@ -107,7 +107,7 @@ impl<C: Clock> Throttle<C> {
         self.inner.decide(&self.call(key, quota, quantity), now).0
     }
 
-    /// A call to be decided together with others, soon: its memory is asked for now.
+    /// Prepares a call for [`Throttle::decide`] and prefetches its memory.
     #[inline]
     pub fn call<K: Keyed + ?Sized>(
         &self,
@@ -125,9 +125,8 @@ impl<C: Clock> Throttle<C> {
         }
     }
 
-    /// Decides calls one after the other, and tells each what it came to, in the same order. Faster than one
-    /// by one when they are many, because their memory was fetched meanwhile. The clock is read once for
-    /// every 32.
+    /// Decides calls one after the other, and passes each result to `each`, in the same order. For many calls this
+    /// is faster than single calls, because their memory was prefetched. The clock is read once for every 32.
     #[inline]
     pub fn decide(
         &self,
@@ -135,7 +134,8 @@ impl<C: Clock> Throttle<C> {
         mut each: impl FnMut(Result<ThrottleResult, OutOfRange>),
     ) {
         for calls in calls.chunks(BATCH) {
-            // Most keys are where they were looked for. The others' memory is asked for before the first is decided.
+            // Most keys are in their first slot. The memory of the others is prefetched before the first call is
+            // decided.
             if calls.len() > 1 {
                 for call in calls {
                     self.inner.table.prefetch_unless_home(call.hash);
@@ -143,32 +143,32 @@ impl<C: Clock> Throttle<C> {
             }
             let mut now = self.inner.clock.now();
             for call in calls {
-                let (told, decided) = self.inner.decide(call, now);
-                // A key that was added is added at a later context. Who comes behind it must not come before.
+                let (result, decided) = self.inner.decide(call, now);
+                // A key is added at a later clock reading. A call behind it must not be decided at an earlier one.
                 now = now.max(decided);
-                each(told);
+                each(result);
             }
         }
     }
 
-    /// Keys that are in use. Counts them, so it is not for the way of a request.
+    /// Keys in use. Counts them, so do not call it on the request path.
     pub fn live_keys(&self) -> usize {
         self.inner.table.live_keys(self.inner.clock.now())
     }
 
-    /// The most memory that this can ever take for its keys, in bytes.
+    /// The most memory that the keys can ever take, in bytes.
     pub fn memory_cap(&self) -> usize {
         self.inner.table.memory_cap()
     }
 
-    /// Decisions that were made on a shared moment because there was no room for a new key.
+    /// Decisions made on the shared moment because there was no room for a new key.
     pub fn overflowed(&self) -> u64 {
         self.inner.table.overflowed()
     }
 }
 
 impl<C: Clock> Inner<C> {
-    /// What a call comes to, and the moment that it was decided at.
+    /// The result of a call, and the moment at which it was decided.
     #[inline]
     fn decide(
         &self,
@@ -177,12 +177,14 @@ impl<C: Clock> Inner<C> {
     ) -> (Result<ThrottleResult, OutOfRange>, Moment) {
         let decided = self.decide_at(call, now);
         match &decided.0 {
-            Ok(told) if told.retry_after.is_some_and(|wait| wait < LATE) => self.decide_late(call),
+            Ok(result) if result.retry_after.is_some_and(|wait| wait < LATE) => {
+                self.decide_late(call)
+            }
             _ => decided,
         }
     }
 
-    /// Refused for less than the context of the clock may be old: read it again, and ask again.
+    /// The wait is shorter than the greatest age of a clock reading: reads the clock again and retries.
     #[cold]
     fn decide_late(&self, call: &PreparedCall) -> (Result<ThrottleResult, OutOfRange>, Moment) {
         self.decide_at(call, self.clock.fresh())

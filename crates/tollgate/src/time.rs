@@ -1,10 +1,10 @@
-//! Points and lengths of time, and how people write them.
+//! Points and lengths of time, and their text forms.
 //!
 //! A [`Moment`] is a point on one clock, a [`Span`] is a length of time; both count nanoseconds in a
 //! `u64` (584 years). They are different types so that adding two moments does not compile. A moment
 //! means nothing outside the clock that made it and is never sent to another process; spans travel.
 //!
-//! This module knows nothing of clocks: see [`crate::clock`].
+//! This module reads no clock: see [`crate::clock`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -113,12 +113,12 @@ impl Span {
         self.0
     }
 
-    /// Is it no time at all?
+    /// Whether the length is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whole seconds, rounded **up**: a client told to wait must not come back too early.
+    /// Whole seconds, rounded **up**: a client that waits as long must not come back too early.
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(SECOND)
     }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_span_says_what_is_wrong_and_how_to_mend_it() {
+    fn an_invalid_span_names_the_error_and_the_fix() {
         for (text, message) in [
             ("", "a span of time is missing"),
             ("5", "`5` has no unit of time"),

@@ -1,4 +1,4 @@
-//! Waiting for a pass in async code, on whichever runtime the caller brings.
+//! Waiting until a request passes, on any async runtime.
 
 use std::fmt;
 use std::future::Future;
@@ -34,13 +34,13 @@ impl<C: Clock> Limiter<C> {
     /// Waits until `cost` may pass for `key`, and takes it. `sleep` is the runtime's, for example
     /// `tokio::time::sleep`; nothing else of a runtime is needed.
     ///
-    /// Several waiters for one key are not served in order: whoever wakes first takes what is there.
-    /// A leaky bucket gives each its own slot.
+    /// Several waiters for one key are not served in order: the first to wake takes what is there. A leaky bucket
+    /// gives each its own slot.
     ///
     /// # If the future is dropped
     ///
-    /// While it waits after a refusal nothing has been taken, and nothing is lost. While it waits for
-    /// its slot in a leaky bucket the slot is taken and stays so: it goes by unused.
+    /// While it waits after a refusal nothing has been taken, and nothing is lost. While it waits for its slot in
+    /// a leaky bucket the slot is taken and stays taken: it passes unused.
     ///
     /// # Errors
     /// The cost is above what the limit ever holds.

@@ -53,7 +53,7 @@ fn daily_limiter() -> Limiter<LateClock> {
     .unwrap()
 }
 
-/// The decision tells the end of the day to the millisecond by which the clock is late.
+/// The decision reports the end of the day, exact to the millisecond by which the clock is late.
 fn assert_ends_with_the_day(decision: &Decision, what: &str) {
     let late = Span::from_millis(1).as_nanos();
     let day_ends = 13 * HOUR..=13 * HOUR + late;
@@ -65,7 +65,7 @@ fn assert_ends_with_the_day(decision: &Decision, what: &str) {
 }
 
 #[test]
-fn a_new_key_is_given_the_same_end_of_its_period_as_a_known_one() {
+fn a_new_key_gets_the_same_period_end_as_a_known_one() {
     let limiter = daily_limiter();
     for what in ["new", "known"] {
         assert_ends_with_the_day(&limiter.charge("a", 1), what);
@@ -75,7 +75,7 @@ fn a_new_key_is_given_the_same_end_of_its_period_as_a_known_one() {
 }
 
 #[test]
-fn a_new_key_is_given_the_end_of_its_period_by_a_gate_too() {
+fn a_gate_reports_the_period_end_of_a_new_key() {
     let limiter = daily_limiter();
     let mut gate = Gate::with_clock(limiter.clock().clone());
     let daily = gate.adopt(limiter);

@@ -1,4 +1,4 @@
-//! What a limiter promises to whoever uses it.
+//! Guarantees of a limiter through its public interface.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -87,7 +87,7 @@ fn a_cost_above_the_limit_is_never_and_takes_nothing() {
 }
 
 #[test]
-fn a_cost_of_zero_asks_and_takes_nothing() {
+fn a_cost_of_zero_peeks_and_takes_nothing() {
     for limit in one_of_each() {
         let (limiter, _) = limiter(limit.clone());
         for _ in 0..100 {
@@ -99,14 +99,14 @@ fn a_cost_of_zero_asks_and_takes_nothing() {
 }
 
 #[test]
-fn a_peek_tells_what_a_charge_does() {
+fn a_peek_reports_what_a_charge_does() {
     for limit in one_of_each() {
         let (limiter, clock) = limiter(limit.clone());
         for cost in [3, 1, 5, 2, 9, 1, 1] {
-            let told = limiter.peek("a", cost);
+            let peeked = limiter.peek("a", cost);
             let done = limiter.charge("a", cost);
             assert_eq!(
-                (told.verdict, told.status),
+                (peeked.verdict, peeked.status),
                 (done.verdict, done.status),
                 "{limit} {cost}"
             );
@@ -116,7 +116,7 @@ fn a_peek_tells_what_a_charge_does() {
 }
 
 #[test]
-fn what_was_not_used_comes_back() {
+fn the_unused_part_of_a_charge_is_refunded() {
     for limit in one_of_each() {
         let (limiter, _) = limiter(limit.clone());
         let decision = limiter.charge("a", 9);
@@ -127,7 +127,7 @@ fn what_was_not_used_comes_back() {
 }
 
 #[test]
-fn what_was_used_beyond_the_charge_is_taken_as_far_as_there_is_something() {
+fn usage_beyond_the_charge_is_taken_as_far_as_units_remain() {
     for limit in one_of_each() {
         let (limiter, _) = limiter(limit.clone());
         let decision = limiter.charge("a", 4);
@@ -146,7 +146,7 @@ fn a_refused_charge_has_nothing_to_settle() {
 }
 
 #[test]
-fn numbers_that_make_no_limit_are_errors_that_say_how_to_mend_them() {
+fn numbers_that_make_no_limit_are_errors_with_a_hint() {
     let minute = Span::from_secs(60);
     let cases: Vec<(Result<Limit, LimitError>, &str)> = vec![
         (
@@ -179,7 +179,7 @@ fn numbers_that_make_no_limit_are_errors_that_say_how_to_mend_them() {
         ),
         (
             Limit::concurrency(1, Span::ZERO),
-            "a lease of 0 is no time at all",
+            "a lease of 0 has no duration",
         ),
         (
             Limit::concurrency(65_536, minute),
@@ -199,7 +199,7 @@ fn room_for_no_key_and_for_too_many_are_errors() {
     let with = |max_keys| Limiter::new(limit.clone().with_max_keys(max_keys)).unwrap_err();
     assert_eq!(
         with(0).to_string(),
-        "`max_keys` of 0 leaves room for nobody"
+        "`max_keys` of 0 leaves room for no key"
     );
     assert_eq!(with(0).hint(), "write at least 1; the default is 1000000");
     assert_eq!(with(usize::MAX).hint(), "lower `max_keys`");
@@ -248,7 +248,7 @@ fn a_clock_that_jumps_years_earns_no_more_than_the_limit() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_gives_nothing_away_and_locks_nobody_out() {
+fn a_clock_that_is_set_back_creates_no_allowance_and_locks_no_key_out() {
     for limit in one_of_each() {
         let (limiter, clock) = limiter(limit.clone());
         clock.advance(Span::from_secs(10 * 365 * 86_400));
@@ -404,7 +404,7 @@ fn a_flood_of_new_keys_frees_no_throttled_key_and_admits_no_more_than_promised()
         );
         assert!(admitted >= 1000, "{limit}: there was room for a thousand");
         assert_eq!(limiter.memory_cap(), cap, "{limit}");
-        // Nobody gets more than the limit, with a slot of its own or without.
+        // No key gets more than the limit, with a slot of its own or without.
         let mut seen = HashSet::new();
         for key in 49_900..50_000u64 {
             let more = (0..30)
@@ -418,13 +418,13 @@ fn a_flood_of_new_keys_frees_no_throttled_key_and_admits_no_more_than_promised()
 }
 
 #[test]
-fn a_newcomer_that_gets_a_slot_later_starts_from_what_it_has_used() {
+fn a_new_key_that_gets_a_slot_later_starts_from_its_usage() {
     let (limiter, clock) = limiter(
         Limit::token_bucket(rate("1/min"), 10)
             .unwrap()
             .with_max_keys(768),
     );
-    // The whole table is in use for a while, and most of it a little longer than the newcomer waits.
+    // The whole table is in use for a while, and most of it a little longer than the new key waits.
     for key in 0..5000u64 {
         let _ = limiter.charge(&key, 1);
     }
@@ -438,7 +438,7 @@ fn a_newcomer_that_gets_a_slot_later_starts_from_what_it_has_used() {
         newcomers += used;
     }
     assert!(limiter.overflowed() > 0);
-    // All slots are free again, but a cell of the crowd that was used up is not full yet.
+    // All slots are free again, but the exhausted overflow cell is not full yet.
     clock.advance(Span::from_secs(61));
     for key in 10_000..10_100u64 {
         let mut more = 0;
@@ -510,8 +510,8 @@ fn the_same_limit_twice_in_one_request_is_charged_twice_or_not_at_all() {
     assert_eq!(gate.limiter(id).peek("a", 0).remaining(), 1);
 }
 
-/// What the documentation of the coarse clock states: seen with an exact clock, a window of length `w`
-/// holds at most `burst + rate * (w + lateness)`, and never more than that.
+/// The bound that the coarse clock documents: measured with an exact clock, a window of length `w` holds at most
+/// `burst + rate * (w + lateness)`.
 #[test]
 fn a_late_clock_admits_at_most_what_its_lateness_allows() {
     const LATENESS: u64 = 10_000_000;
@@ -594,7 +594,7 @@ fn settling_a_leaky_bucket_never_puts_a_later_arrival_on_a_promised_slot() {
         Moment::from_nanos(400_000_000)
     );
 
-    // One that began at once and that nobody came behind is safe to give back.
+    // A charge that began at once and has no later slot behind it can be refunded.
     let alone = limiter.charge("other", 3);
     let _ = limiter.settle("other", &alone, 3, 0);
     assert_eq!(limiter.charge("other", 1).verdict, Verdict::Pass);

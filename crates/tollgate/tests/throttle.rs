@@ -1,4 +1,4 @@
-//! What limits that come with the call promise, through the table.
+//! Guarantees of limits that come with each call, through the table.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -18,7 +18,7 @@ fn on_hand(max_keys: usize) -> (Throttle<ManualClock>, ManualClock) {
 }
 
 #[test]
-fn each_key_has_its_own_moment_and_the_terms_of_each_call_apply() {
+fn each_key_has_its_own_tat_and_the_quota_of_each_call_applies() {
     let (throttle, clock) = on_hand(1_000);
     let slow = quota(0, 1, 60);
     assert!(!throttle.throttle("a", slow, 1).unwrap().is_limited);
@@ -27,8 +27,8 @@ fn each_key_has_its_own_moment_and_the_terms_of_each_call_apply() {
     let generous = throttle.throttle("a", quota(99, 1, 1), 1).unwrap();
     assert_eq!((generous.is_limited, generous.remaining), (false, 39));
     clock.advance(Span::from_secs(61));
-    let told = throttle.throttle("a", slow, 0).unwrap();
-    assert_eq!((told.remaining, told.reset_after), (1, Span::ZERO));
+    let result = throttle.throttle("a", slow, 0).unwrap();
+    assert_eq!((result.remaining, result.reset_after), (1, Span::ZERO));
 }
 
 #[test]
@@ -42,14 +42,14 @@ fn keys_are_bytes_of_any_kind() {
 }
 
 #[test]
-fn a_key_that_is_over_makes_room_whatever_its_terms_were() {
+fn an_expired_key_makes_room_whatever_its_quota_was() {
     let (throttle, clock) = on_hand(768);
     for round in 0..20u64 {
         for key in 0..700u64 {
-            // Of all rates, so that nobody could know by one of them which are over.
+            // Keys of all rates, so that no single rate says which have expired.
             let period = i64::try_from(key % 7 + 1).unwrap();
-            let told = throttle.throttle(&(round, key), quota(0, 1, period), 1);
-            assert!(!told.unwrap().is_limited);
+            let result = throttle.throttle(&(round, key), quota(0, 1, period), 1);
+            assert!(!result.unwrap().is_limited);
         }
         assert_eq!(throttle.live_keys(), 700);
         clock.advance(Span::from_secs(8));
@@ -59,7 +59,7 @@ fn a_key_that_is_over_makes_room_whatever_its_terms_were() {
 }
 
 #[test]
-fn a_flood_of_keys_frees_nobody_and_stays_in_its_memory() {
+fn a_flood_of_keys_frees_no_throttled_key_and_stays_within_its_memory() {
     let (throttle, _) = on_hand(1_000);
     let once = quota(0, 1, 3_600);
     assert!(!throttle.throttle("victim", once, 1).unwrap().is_limited);
@@ -80,8 +80,8 @@ fn threads_that_share_a_key_get_exactly_what_it_holds() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..10_000 {
-                    let told = throttle.throttle("one", quota, 1).unwrap();
-                    let counter = if told.is_limited { &limited } else { &passed };
+                    let result = throttle.throttle("one", quota, 1).unwrap();
+                    let counter = if result.is_limited { &limited } else { &passed };
                     counter.fetch_add(1, Relaxed);
                 }
             });
@@ -93,7 +93,7 @@ fn threads_that_share_a_key_get_exactly_what_it_holds() {
 
 #[test]
 fn calls_decided_together_come_to_the_same_as_one_by_one() {
-    let ((together, _), (alone, _)) = (on_hand(10_000), on_hand(10_000));
+    let ((batched, _), (alone, _)) = (on_hand(10_000), on_hand(10_000));
     let mut calls = Vec::new();
     let mut expected: Vec<Result<ThrottleResult, OutOfRange>> = Vec::new();
     for at in 0..500i64 {
@@ -101,13 +101,13 @@ fn calls_decided_together_come_to_the_same_as_one_by_one() {
         let (key, quantity) = (at % 37 * (at % 3), at % 7 - 2);
         let quota = quota(at % 11, at % 5 + 1, at % 13 + 1);
         expected.push(alone.throttle(&key, quota, quantity));
-        calls.push(together.call(&key, quota, quantity));
+        calls.push(batched.call(&key, quota, quantity));
     }
-    let mut told = Vec::new();
-    together.decide(&calls, |one| told.push(one));
-    assert_eq!(told, expected);
-    assert!(told.iter().any(|one| one.is_err()));
-    assert!(told.iter().flatten().any(|one| one.is_limited));
+    let mut result = Vec::new();
+    batched.decide(&calls, |one| result.push(one));
+    assert_eq!(result, expected);
+    assert!(result.iter().any(|one| one.is_err()));
+    assert!(result.iter().flatten().any(|one| one.is_limited));
 }
 
 #[test]

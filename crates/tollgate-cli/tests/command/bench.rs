@@ -62,7 +62,7 @@ fn numbers_and_spans_are_looked_at() {
     );
     says(
         &[REDIS, "--rate", "0"],
-        "`--rate 0`: a rate of 0 would refuse everyone for ever",
+        "`--rate 0`: a rate of 0 would refuse every request for ever",
         "1",
     );
 }

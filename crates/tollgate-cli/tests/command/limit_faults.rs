@@ -117,7 +117,7 @@ fn a_rate_of_zero_is_refused() {
     assert_says(
         &tollgate(&["try", "0/s"]),
         "
-error: a rate of 0 would refuse everyone for ever
+error: a rate of 0 would refuse every request for ever
   --> limit:1:1
    |  0/s
    |  ^^^
@@ -462,7 +462,7 @@ fn the_core_is_quoted_when_a_lease_is_zero() {
     assert_says(
         &tollgate(&["try", "algorithm: concurrency, allow: 5, ttl: 0s"]),
         "
-error: a lease of 0 is no time at all
+error: a lease of 0 has no duration
   --> limit:1:42
    |  { algorithm: concurrency, allow: 5, ttl: 0s }
    |                                           ^^
@@ -500,7 +500,7 @@ fn the_core_is_quoted_when_a_duration_is_zero() {
             "algorithm: burst-credits, allow: 10/s, times: 2, for: 0s",
         ]),
         "
-error: a burst duration of 0 is no time at all
+error: a burst duration of 0 has no duration
   --> limit:1:57
    |  { algorithm: burst-credits, allow: 10/s, times: 2, for: 0s }
    |                                                          ^^
@@ -567,7 +567,7 @@ fn everything_that_is_wrong_with_a_limit_is_told_at_once() {
     assert_says(
         &tollgate(&["try", "algorithm: gcra, allow: 0/s, burst: 3"]),
         "
-error: a rate of 0 would refuse everyone for ever
+error: a rate of 0 would refuse every request for ever
   --> limit:1:27
    |  { algorithm: gcra, allow: 0/s, burst: 3 }
    |                            ^^^

@@ -1,4 +1,4 @@
-//! Concurrency limit: at most so many at once, and a holder that dies gives its place back.
+//! Concurrency limit: bounds how many requests of a key run at once. A permit that is not released expires.
 //!
 //! # Theory
 //!
@@ -10,22 +10,22 @@
 //!
 //! # Invariant
 //!
-//! Never more than `limit` unexpired permits. A holder that goes on after its permit has expired is
-//! outside this, so it must renew in time (a third of the `ttl` is a good beat) and stop when told
-//! that the permit is lost.
+//! The word never holds more than `limit` unexpired permits. A holder that continues after its permit has expired
+//! is outside this bound. A holder must renew in time (a third of the `ttl` is a good interval) and must stop when
+//! renewing reports that the permit is lost.
 //!
 //! # When the clock steps back
 //!
-//! Within an interval permits expire later by as much: nothing is admitted on re-lived time. A step back by
-//! more than an interval moves the counts to the interval that the clock now shows.
+//! Within an interval, permits expire later by the size of the step: nothing is admitted on repeated time. A step
+//! back by more than an interval moves the counts to the interval that the clock now shows.
 //!
 //! # Why not a plain counter
 //!
-//! A holder that crashes between up and down leaks its place for ever.
+//! A holder that crashes between increment and decrement leaks its permit for ever.
 //!
 //! # Why not an expiry for each holder
 //!
-//! It would be exact to the nanosecond, and as many words for each key as there are holders.
+//! It would be exact to the nanosecond, but needs one word for each holder of each key.
 
 use super::scale::Scale;
 use super::{EncodedLimit, Epoch, LimitError, PackedAlgorithm, Step};
@@ -60,8 +60,8 @@ struct PermitCounts {
 }
 
 impl Permits {
-    /// At most `limit` at once, each for at least `ttl` and for at most 1.2, 1.34 or 1.5 times that: the
-    /// larger the limit (up to 255, 4095, 65 535), the coarser the expiry.
+    /// Grants at most `limit` permits at once, each for at least `ttl` and at most 1.2, 1.34 or 1.5 times that.
+    /// The larger the limit (up to 255, 4095, 65 535), the coarser the expiry.
     ///
     /// # Errors
     /// A limit or `ttl` of zero, or a limit above 65 535.
@@ -191,7 +191,7 @@ impl PackedAlgorithm for Permits {
         }
         let mut state = self.counts_at(word, now);
         let live: u64 = state.counts.iter().sum();
-        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        // A scale alone makes no cost impossible: a cost above the scaled limit takes the whole limit.
         let asked = cost.min(self.limit);
         if live + asked <= self.limit {
             state.counts[0] += cost;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn releasing_gives_the_place_back_and_releasing_twice_gives_no_second() {
+    fn releasing_frees_one_permit_and_a_second_release_frees_none() {
         let p = Permits::new(2, Span::from_secs(4)).unwrap();
         let word = p.charge(None, at(0), 1).write.unwrap();
         let word = p.charge(Some(word), at(1), 1).write.unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn renewing_moves_the_expiry_and_tells_when_the_permit_was_lost() {
+    fn renewing_moves_the_expiry_and_reports_a_lost_permit() {
         let p = Permits::new(1, Span::from_secs(4)).unwrap();
         let word = p.charge(None, at(0), 1).write.unwrap();
         let word = p.renew(word, at(3), 1, at(0)).unwrap();

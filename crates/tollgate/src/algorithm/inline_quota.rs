@@ -1,39 +1,40 @@
-//! A limit that comes with the call: burst, count and period are arguments, the state is one moment.
+//! Limits that each call names: burst, count and period are arguments, and the state is one moment.
 //!
 //! # Theory
 //!
-//! The meter of [`super::bucket`] keeps one number for a key, the *theoretical arrival time* (TAT), and a TAT
-//! means the same whatever the rate is: so long until the key is as if never used. So the rate need not be
-//! kept with it. Whoever calls brings its own [`InlineQuota`]; with the interval `T` between two units and the
-//! tolerance `D = T * (max_burst + 1)`, a quantity `q` at `now` comes to
+//! The meter of [`super::bucket`] keeps one number for a key, the *theoretical arrival time* (TAT). A TAT means
+//! the same under every rate: the time until the key is as if never used. So the store need not keep the rate.
+//! Each call brings its own [`InlineQuota`]. With the interval `T` between two units and the tolerance `D = T *
+//! (max_burst + 1)`, a quantity `q` at `now` gives
 //!
 //! ```text
 //! base = max(TAT, now)          new = base + q*T          limited  if and only if  now < new - D
 //! ```
 //!
-//! and unless it is limited the TAT is `new`. A quantity of 0 asks and writes nothing; a negative one gives
-//! back. `T` is `period / count` in whole nanoseconds, rounded down, as callers of this protocol know it.
+//! and unless the call is limited the TAT becomes `new`. A quantity of 0 peeks and writes nothing. A negative
+//! quantity refunds. `T` is `period / count` in whole nanoseconds, rounded down, as clients of this protocol
+//! expect.
 //!
-//! Between two calls the quota may change. The TAT then keeps its value: a key that was charged at a slow rate waits
-//! for that slow rate, also under a fast one. So a caller earns nothing by changing quotas back and forth.
+//! The quota may change between two calls. The TAT keeps its value: a key that was charged at a slow rate waits
+//! for that slow rate, also under a fast one. So a caller gains nothing by alternating quotas.
 //!
 //! # Invariant
 //!
 //! Under one quota a pass leaves `TAT <= now + D`, and each unit moves it by `T`: any window of length
-//! `w` admits at most `max_burst + 1 + w/T`. A word is written only if it lies at `now` or later, and never
-//! beyond [`LATEST`]; a word at or before `now` is a key never used, under any quota. So a store can forget
-//! keys and take over their places without knowing any rate.
+//! `w` admits at most `max_burst + 1 + w/T`. A word is written only if it lies at `now` or later, and never beyond
+//! [`LATEST`]. A word at or before `now` is an unused key under any quota. So a store can expire keys and reuse
+//! their slots without knowing a rate.
 //!
 //! # Why the word does not wrap
 //!
-//! [`super::bucket`] counts in fractions of a nanosecond, to be exact for every ratio, and pays with epochs. Here
-//! the ratio is another one at every call, so there is no grid that fits all: a word is plain nanoseconds of
-//! the clock, which last for centuries.
+//! [`super::bucket`] counts in fractions of a nanosecond, to be exact for every ratio, and therefore needs epochs.
+//! Here the ratio differs from call to call, so no grid fits all. A word is plain nanoseconds of the clock, which
+//! last for centuries.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! A clock that was set back. How far ahead a TAT may lie depends on quotas that are not stored, so nothing can
-//! be repaired: run it on a monotonic clock.
+//! A clock that is set back cannot be repaired, because how far ahead a TAT may lie depends on quotas that are not
+//! stored. Use a monotonic clock.
 
 use super::scale::Scale;
 use super::{EncodedLimit, Epoch, PackedAlgorithm, Step};
@@ -45,7 +46,7 @@ const NANOS: u128 = 1_000_000_000;
 /// The last moment that a TAT may be: the largest signed number of nanoseconds, 292 years from the origin.
 pub const LATEST: u64 = i64::MAX as u64;
 
-/// What a call brings along: so many at once, so many in each period.
+/// Burst, count and period of one call.
 ///
 /// ```
 /// use tollgate::{Span, InlineQuota};
@@ -91,7 +92,7 @@ impl std::fmt::Display for InlineQuotaError {
 
 impl std::error::Error for InlineQuotaError {}
 
-/// Why a call changes nothing, although its quota would let it.
+/// Why a call changes nothing although its quota would admit it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutOfRange {
@@ -112,10 +113,10 @@ impl std::fmt::Display for OutOfRange {
 
 impl std::error::Error for OutOfRange {}
 
-/// What a call came to.
+/// Result of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleResult {
-    /// It does not pass, and nothing was taken.
+    /// The call is refused, and nothing was taken.
     pub is_limited: bool,
     /// Units that pass at once under this quota.
     pub limit: u64,
@@ -193,7 +194,7 @@ impl InlineQuota {
         let Some(new) = u64::try_from(new).ok().filter(|new| *new <= LATEST) else {
             return (Err(OutOfRange::TooFar), None);
         };
-        // Nothing taken is nothing to remember.
+        // A quantity of zero leaves no state to write.
         let write = (worth > 0).then_some(new);
         (Ok(self.stands(new, now, false, None)), write)
     }
@@ -219,7 +220,7 @@ impl InlineQuota {
         (Ok(self.stands(new, now, false, None)), write)
     }
 
-    /// What is told when the TAT is `tat`, which is not before `now`.
+    /// The numbers to report when the TAT is `tat`, which is not before `now`.
     #[inline]
     fn stands(
         &self,
@@ -246,8 +247,8 @@ impl InlineQuota {
     }
 }
 
-/// The TATs of keys whose quota comes with the call, as the store keeps them: it can tell which of them are
-/// over, and nothing else.
+/// The TATs of keys whose quota comes with the call, as the store keeps them. The store can decide which of them
+/// have expired, and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawTat;
 

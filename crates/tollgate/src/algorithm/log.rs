@@ -1,4 +1,4 @@
-//! Sliding log: exactly `limit` in any window, by remembering each unit's moment.
+//! Sliding log: admits exactly `limit` in any window by storing the moment of each unit.
 //!
 //! # Theory
 //!
@@ -31,8 +31,8 @@ use super::scale::Scale;
 use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
-/// Somewhere a stamp is kept. Whoever calls has the ring to itself; the atomics are only so that a
-/// shared arena can lend it out without `unsafe`.
+/// A cell that stores one stamp. The caller has exclusive access to the ring; the atomics only let a shared arena
+/// hand the cells out without `unsafe`.
 pub trait StampCell {
     /// Reads the stamp.
     fn get(&self) -> u64;
@@ -67,8 +67,8 @@ pub struct Log {
     window: u64,
 }
 
-/// The log of one key: a header (where the oldest stamp is, how many there are) and a ring of stamps.
-/// All zero is a key never used. A ring shorter than the limit refuses as if it were the limit.
+/// The log of one key: a header (position of the oldest stamp, number of stamps) and a ring of stamps. All zero is
+/// an unused key. A ring shorter than the limit refuses as if its length were the limit.
 #[derive(Debug)]
 pub struct Ring<'a, C> {
     header: &'a C,
@@ -145,7 +145,7 @@ impl<'a, C: StampCell> Ring<'a, C> {
 struct LogView {
     /// The moment that the log is read and stamped at.
     at: u64,
-    /// All stamps are to be moved back by this much: the clock was set.
+    /// The distance by which all stamps move back, because the clock was set back.
     shift: u64,
     /// Stamps that are out of the window.
     dead: usize,
@@ -274,13 +274,13 @@ impl Log {
         if cost > self.unscaled {
             return (Verdict::Never, self.status_in(ring, &f, now, 0));
         }
-        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        // A scale alone makes no cost impossible: a cost above the scaled limit takes the whole limit.
         let asked = cost.min(self.limit);
         // Rings are as long as the limit was when they were laid out; one that is shorter is full
         // earlier.
         let fits = used + asked <= self.limit && used + cost <= ring.stamps.len() as u64;
         if cost > 0 && !fits {
-            // The oldest stamp whose going makes room enough.
+            // The oldest stamp whose expiry makes enough room.
             let to_free = (used + asked).saturating_sub(self.limit).max(1);
             let last = f.dead + usize::try_from(to_free.min(used.max(1)) - 1).unwrap_or(0);
             let retry = self.dies_in(ring, &f, last, now);
@@ -298,7 +298,7 @@ impl Log {
         (Verdict::Pass, self.status(ring, now))
     }
 
-    /// Drops the dead stamps and adds `cost` at the moment in force. The caller has seen that they fit.
+    /// Drops the expired stamps and adds `cost` at the effective moment. The caller has checked that it fits.
     fn push<C: StampCell>(&self, ring: Ring<'_, C>, f: &LogView, cost: u64) {
         let (oldest, _) = ring.bounds();
         let cost = usize::try_from(cost).unwrap_or(0);
@@ -310,7 +310,7 @@ impl Log {
         }
     }
 
-    /// Takes `cost` that was used already, as far as there is room; says what could not be taken.
+    /// Takes `cost` that was used already, as far as there is room. Returns what could not be taken.
     pub fn charge_saturating<C: StampCell>(
         &self,
         ring: Ring<'_, C>,

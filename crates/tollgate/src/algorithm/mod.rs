@@ -33,11 +33,11 @@ use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 use scale::Scale;
 
-/// How far a clock may step back before a bucket is repaired: longer than any preemption, shorter than
-/// any lock-out that a person would notice as one.
+/// How far a clock may step back before a bucket is repaired: longer than any preemption, shorter than a
+/// noticeable lock-out.
 pub(crate) const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
-/// A word that no algorithm ever writes, so that a store may use it for its own purposes.
+/// A word that no algorithm writes. A store may use it for its own purposes.
 pub const RESERVED: u64 = u64::MAX;
 
 /// What a step did.
@@ -116,14 +116,13 @@ pub trait PackedAlgorithm: Copy + Send + Sync + 'static {
     ///
     /// Words wrap: they keep the low bits of a moment or an index. A word can be read correctly only
     /// near the time that it was written, so time is cut into epochs, each longer than a word can stay
-    /// live and at most a quarter of what the bits can tell apart. A store notes the epoch beside the
+    /// live and at most a quarter of what the bits can distinguish. A store notes the epoch beside the
     /// word: written in this epoch or the one next to it, the bits are unambiguous; longer ago, the
     /// word is fresh; further ahead, the clock was set back and the word needs [`PackedAlgorithm::repair_after_clock_step`].
     fn epoch(&self, now: Moment) -> Epoch;
 
-    /// The state to go on with when the clock was set back by more than an epoch, or by so much that
-    /// a capacity no longer fits: nothing is given away, nobody is locked out for longer than the
-    /// limit itself would.
+    /// The state to continue with when the clock was set back by more than an epoch, or by so much that a capacity
+    /// no longer fits. The repair gives nothing away and locks no key out for longer than the limit itself would.
     fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64;
 
     /// This limit as it is to be put in force after `old`: the same, but laid out so that no usage is
@@ -230,11 +229,11 @@ impl std::fmt::Display for LimitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::ZeroCapacity { what } => write!(f, "a {what} of 0 would refuse every request"),
-            Self::ZeroSpan { what } => write!(f, "a {what} of 0 is no time at all"),
+            Self::ZeroSpan { what } => write!(f, "a {what} of 0 has no duration"),
             Self::TooSlow => f.write_str("filling this limit would take longer than 73 years"),
             Self::TooLarge { what, most } => write!(f, "the {what} is above {most}"),
             Self::NoMultiple => f.write_str("a burst multiple below 2 is no burst"),
-            Self::MaxKeys { asked: 0 } => f.write_str("`max_keys` of 0 leaves room for nobody"),
+            Self::MaxKeys { asked: 0 } => f.write_str("`max_keys` of 0 leaves room for no key"),
             Self::MaxKeys { asked } => write!(f, "`max_keys` of {asked} cannot be addressed"),
             Self::NoMemory { bytes } => {
                 write!(f, "{bytes} bytes for `max_keys` could not be reserved")

@@ -1,10 +1,10 @@
-//! Leaky bucket as a queue: requests leave at a constant rate, each at its exact slot.
+//! Leaky bucket as a queue: requests start at a constant rate, each in its exact slot.
 //!
 //! # Theory
 //!
-//! Virtual scheduling on the word of [`super::bucket`]: the backlog is the work already promised, so
-//! a request that is taken starts when that is done, `delay` from now, and work leaves at exactly the
-//! rate. No worker, no timer and no list are needed for the decision; the caller sleeps `delay`.
+//! Virtual scheduling on the word of [`super::bucket`]: the backlog is the work already promised. A request that
+//! is admitted starts when that work is done, `delay` from now, and work leaves at exactly the rate. The decision
+//! needs no worker, no timer and no list; the caller sleeps for `delay`.
 //!
 //! # Invariant
 //!
@@ -19,10 +19,10 @@
 //!
 //! # Giving up a slot
 //!
-//! The TAT is moved back only if no slot behind the one given up is promised: a later arrival would be put on
-//! top of it. The word proves that a slot is the last one: it began `delay` after it was charged, and
-//! `TAT == issued + delay + cost * T`. Then what was not used comes back ([`PackedAlgorithm::refund_charge`]). Any other
-//! slot stays idle: at most `cost * T` of the output, once. Slots are never moved.
+//! The TAT moves back only if no slot behind the released one is promised, because a later arrival would overlap
+//! that slot. The word proves that a slot is the last one: the slot began `delay` after it was charged, and `TAT
+//! == issued + delay + cost * T`. Then the unused part is refunded ([`PackedAlgorithm::refund_charge`]). Any other
+//! slot stays idle, which wastes at most `cost * T` of the output, once. Slots never move.
 //!
 //! # Why not a list of waiting requests
 //!

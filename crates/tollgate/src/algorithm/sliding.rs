@@ -1,4 +1,4 @@
-//! Sliding window counter: an estimate of the last window from a few counters in one word.
+//! Sliding window counter: estimates the usage of the last window from a few counters in one word.
 //!
 //! # Theory
 //!
@@ -34,13 +34,13 @@
 //!
 //! # When the clock steps back
 //!
-//! Into the part before: the state stands at the beginning of its own part. Further: the counters are
-//! kept and moved to the part that the clock now shows.
+//! A step into the part before leaves the state at the beginning of its own part. After a larger step the counters
+//! move to the part that the clock now shows.
 //!
 //! # Why not the exact log
 //!
-//! It keeps every arrival. This is one word whatever the limit; take [`super::log`] where a count
-//! must be exact and the limit is small.
+//! It stores every arrival; this is one word for any limit. Use [`super::log`] where a count must be exact and the
+//! limit is small.
 
 mod layout;
 
@@ -98,7 +98,7 @@ struct WindowState {
 }
 
 impl Sliding {
-    /// At most `limit` in any `window`, as far as the estimate can tell.
+    /// At most `limit` in any `window`, within the accuracy of the estimate.
     ///
     /// # Errors
     /// A limit or window of zero, or a limit above 2^24 - 1.
@@ -398,7 +398,7 @@ impl PackedAlgorithm for Sliding {
             };
         }
         let mut state = self.state_at(word, now);
-        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        // A scale alone makes no cost impossible: a cost above the scaled limit takes the whole limit.
         let asked = cost.min(self.limit);
         let room = self.limit.checked_sub(self.head(&state) + asked);
         if room.is_some_and(|r| self.tail_fits(state.cells[self.parts as usize], state.into, r)) {

@@ -1,4 +1,4 @@
-//! Fixed window: so many in every minute of the clock.
+//! Fixed window: a fixed number of units in each window of the clock.
 //!
 //! # Theory
 //!
@@ -8,19 +8,19 @@
 //!
 //! # Invariant
 //!
-//! At most `limit` in each window. So any interval no longer than `W` admits at most `2 * limit`, and
-//! that is reached within a nanosecond of a boundary. Where that matters use a sliding window or a
-//! token bucket; a fixed window is for quotas that people read off a calendar.
+//! At most `limit` in each window. So any interval no longer than `W` admits at most `2 * limit`, and a client
+//! reaches that within a nanosecond of a boundary. Where that matters use a sliding window or a token bucket. A
+//! fixed window suits quotas that follow the calendar.
 //!
 //! # When the clock steps back
 //!
-//! Into the window before: the stored window stays in force. Further: the count moves to the window
-//! that the clock now shows.
+//! A step into the previous window keeps the stored window. After a larger step the count moves to the window that
+//! the clock now shows.
 //!
 //! # Why not a counter with an expiry
 //!
-//! It starts each key's window at its first request, so nobody can say when it resets, and the two
-//! steps (count, set expiry) must be made one.
+//! It starts each key's window at its first request, so its reset is not predictable, and the two steps (count,
+//! set expiry) must be made one.
 
 use super::scale::Scale;
 use super::{EncodedLimit, Epoch, LimitError, PackedAlgorithm, RESERVED, Step};
@@ -43,7 +43,7 @@ pub struct Window {
     anchor: u64,
 }
 
-/// The window in force for a word at a moment.
+/// The effective window of a word at a moment.
 struct CurrentWindow {
     number: u64,
     count: u64,
@@ -142,7 +142,7 @@ impl PackedAlgorithm for Window {
             };
         }
         let w = self.window_at(word, now);
-        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        // A scale alone makes no cost impossible: a cost above the scaled limit takes the whole limit.
         if w.count + cost.min(self.limit) <= self.limit {
             return Step {
                 verdict: Verdict::Pass,
@@ -221,7 +221,7 @@ impl PackedAlgorithm for Window {
 
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
         let w = old.window_at(Some(word), now);
-        // What was used counts on in the window that is now in force, whatever its length.
+        // Usage carries over to the current window, whatever its length.
         let same = (old.length, old.anchor) == (self.length, self.anchor);
         let number = if same { w.number } else { self.position(now).0 };
         (w.count > 0).then(|| Window::word(number, w.count))

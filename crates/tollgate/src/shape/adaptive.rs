@@ -1,11 +1,10 @@
-//! What the adaptive concurrency limits have in common.
+//! Common parts of the adaptive concurrency limits.
 //!
 //! # Theory
 //!
-//! How many requests a backend can serve at once is rarely known and never constant. By Little's law
-//! it is `rate * latency`; a limit above it only grows a queue somewhere, which shows as latency, and
-//! in the end as failures. An estimator is told of each finished request, a [`Sample`], and moves its
-//! limit a little:
+//! How many requests a backend can serve at once is rarely known and never constant. By Little's law it is `rate *
+//! latency`. A limit above it only grows a queue somewhere, which shows as latency and finally as failures. An
+//! estimator receives a [`Sample`] of each finished request and moves its limit a little:
 //!
 //! | | sees | moves |
 //! |---|---|---|
@@ -16,16 +15,16 @@
 //!
 //! # Invariant
 //!
-//! `min <= limit() <= max`, from the first moment and whatever is fed in. The estimators drift, each
-//! in a way its own module names; `min` and `max` are what bounds the damage, so choose them as
-//! limits you could live with. [`AdaptiveLimit`](super::AdaptiveLimit) keeps them from drifting.
+//! `min <= limit() <= max` at all times, for any input. The estimators drift, each in a way that its own module
+//! names. `min` and `max` bound the damage, so choose them as acceptable limits.
+//! [`AdaptiveLimit`](super::AdaptiveLimit) keeps them from drifting.
 //!
 //! # Why floats are allowed here
 //!
-//! These adjust a limit; they decide no request. Whether a request may run is an integer comparison
-//! of what is in flight with the limit, made elsewhere.
+//! The estimators adjust a limit; they decide no request. Whether a request may run is an integer comparison of
+//! the number in flight with the limit, made elsewhere.
 //!
-//! This module knows nothing of clocks, threads or requests. Latencies are arguments.
+//! This module does not use clocks, threads or requests. Latencies are arguments.
 
 use std::error::Error;
 use std::fmt;
@@ -37,9 +36,9 @@ use crate::time::Span;
 pub struct Sample {
     /// How long it took. Zero is read as 1 ns.
     pub rtt_ns: u64,
-    /// How many were in flight when it started, itself included.
+    /// How many requests were in flight when it started, itself included.
     pub inflight: u32,
-    /// Whether it failed in a way that speaks of overload: refused, timed out, shed.
+    /// Whether it failed in a way that indicates overload: refused, timed out, shed.
     pub dropped: bool,
 }
 
@@ -72,7 +71,7 @@ pub enum Estimator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdaptiveError {
-    /// A limit of nothing lets no request through, and without requests nothing is ever learned.
+    /// A limit of zero lets no request through, and without requests the estimator gets no samples.
     ZeroMin,
     /// The range is empty.
     MinAboveMax {
@@ -90,7 +89,7 @@ pub enum AdaptiveError {
         /// The greatest limit asked for.
         max: u32,
     },
-    /// Every request would count as timed out.
+    /// A timeout of zero counts every request as timed out.
     ZeroTimeout,
 }
 
@@ -132,7 +131,7 @@ impl fmt::Display for AdaptiveError {
 
 impl Error for AdaptiveError {}
 
-/// The range every adaptive limit keeps.
+/// The range that every adaptive limit keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) min: u32,
@@ -226,7 +225,7 @@ pub(super) mod golden {
         cases
     }
 
-    /// Samples of every kind, the absurd included, to feed anything that must keep its range.
+    /// Samples of every kind, including absurd ones, to test the range.
     pub(in super::super) fn absurd_samples() -> impl Iterator<Item = super::Sample> {
         (0..20_000_u64).map(|i| {
             let noise = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_that_does_not_hold_its_start_is_refused_with_a_way_out() {
+    fn a_range_without_its_initial_limit_is_refused_with_a_hint() {
         let check = |min, initial, max| Range { min, initial, max }.check().unwrap_err();
         assert_eq!(check(0, 0, 5), AdaptiveError::ZeroMin);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Additive increase, multiplicative decrease: a concurrency limit that needs to see only failures.
+//! Additive increase, multiplicative decrease: a concurrency limit that uses only failures.
 //!
 //! # Theory
 //!
-//! As TCP Reno does with its window. For each sample
+//! Like the congestion window of TCP Reno. For each sample
 //!
 //! ```text
 //! dropped, or rtt > timeout:   limit = floor(limit * 0.9)
@@ -20,21 +20,21 @@
 //!
 //! # Known drift
 //!
-//! - While nothing fails it grows, one per busy sample, until it finds the failure: it probes by
-//!   causing harm. `max` bounds how far, and `timeout` turns slow into failed before the backend does.
-//! - Fed sample by sample, one bad moment with `n` requests in flight is `n` failures and so
-//!   `0.9^n`: from 200, 21 failures reach a `min` of 20. `min` bounds it; the guard counts a bad moment once.
+//! - While nothing fails it grows, one per busy sample, until requests fail: it probes by causing failures. `max`
+//!   bounds how far, and `timeout` counts slow requests as failed before the backend fails.
+//! - Fed sample by sample, one overload with `n` requests in flight is `n` failures and so `0.9^n`: from 200, 21
+//!   failures reach a `min` of 20. `min` bounds it; the guard counts one overload once.
 //!
-//! # Why not watch latency
+//! # Why not use latency
 //!
 //! [`gradient2`](super::gradient2) does, and acts before anything fails. Where latencies
 //! differ wildly by request, or cannot be seen, only failures are left.
 //!
-//! This module knows nothing of clocks, threads or requests.
+//! This module does not use clocks, threads or requests.
 
 use super::adaptive::{Range, Sample};
 
-/// What is left of the limit after a failure.
+/// The factor applied to the limit after a failure.
 const BACKOFF: f64 = 0.9;
 
 /// A limit that grows by one and shrinks by a share. See the [module](self).
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_holds_whatever_is_fed_in() {
+    fn the_range_holds_for_any_input() {
         let mut narrow = aimd(7, 8, 9);
         for sample in golden::absurd_samples() {
             assert!((7..=9).contains(&narrow.sample(sample)));

@@ -1,10 +1,9 @@
-//! Gradient2: a concurrency limit from how latency moves against its own long average.
+//! Gradient2: a concurrency limit from the latency relative to its own long average.
 //!
 //! # Theory
 //!
-//! `short` is the latency just seen, `long` an exponential average of it. Where the short one rises
-//! above the long one a queue is growing, and the limit shrinks by the ratio; otherwise it grows by
-//! the little queue it always allows:
+//! `short` is the latest latency, `long` an exponential average of it. Where `short` rises above `long` a queue is
+//! growing, and the limit shrinks by the ratio. Otherwise it grows by the small queue that it always allows:
 //!
 //! ```text
 //! long = mean of the first 10 samples, then long * (1 - a) + short * a,  a = 2 / 601
@@ -19,29 +18,27 @@
 //!
 //! # Invariant
 //!
-//! `min <= limit <= max`. One sample lowers the estimate by at most a tenth and raises
-//! it by at most 0.8, so an outlier cannot do more.
+//! `min <= limit <= max`. One sample lowers the estimate by at most a tenth and raises it by at most 0.8, so an
+//! outlier has no larger effect.
 //!
 //! # Known drift
 //!
-//! - **Drops are not seen.** A backend that fails fast looks quick, and the limit grows. Nothing in
-//!   here bounds that but `max`: give requests a timeout that counts as latency, or take the lesser of
-//!   this and that of [`aimd`](super::aimd).
-//! - **Slow becomes normal.** Under lasting overload `long` follows `short`, and once
-//!   `1.5 * long >= short` the limit grows again. A lasting fourfold slowdown is taken for normal after
-//!   some 240 samples, four minutes of one-second windows. `max` bounds it.
-//! - **Slow is remembered.** After a long bad time `long` stays high and hides the first queue of the
-//!   good one. The factor 0.95 bounds that: it takes effect while `long > 2 * short`, so a
-//!   tenfold `long` is forgotten in some 30 samples, down to the factor of 2 that remains.
-//! - **Above the load it creeps.** At `g = 1` each busy sample adds 0.8; the limit
-//!   comes to rest where `est * (1 - g) = 4`, which is above what the backend needs.
-//!
+//! - **Drops are not seen.** A backend that fails fast looks quick, and the limit grows. Only `max` bounds that:
+//!   give requests a timeout that counts as latency, or take the lesser of this and that of [`aimd`](super::aimd).
+//! - **Slow becomes normal.** Under lasting overload `long` follows `short`, and once `1.5 * long >= short` the
+//!   limit grows again. A lasting fourfold slowdown is taken for normal after some 240 samples, four minutes of
+//!   one-second windows. `max` bounds it.
+//! - **Slow is remembered.** After a long overload `long` stays high and hides the first queue afterwards. The
+//!   factor 0.95 bounds that: it takes effect while `long > 2 * short`, so a tenfold `long` is forgotten in some
+//!   30 samples, down to the factor of 2 that remains.
+//! - **Above the load it creeps.** At `g = 1` each busy sample adds 0.8. The limit comes to rest where `est * (1 -
+//!   g) = 4`, which is above what the backend needs.
 //! # Why not the least latency
 //!
 //! Requests differ in cost, and the least latency is that of the cheapest: against it, all others
 //! look queued. An average compares like with like.
 //!
-//! This module knows nothing of clocks, threads or requests.
+//! This module does not use clocks, threads or requests.
 
 use super::adaptive::{Range, Sample};
 
@@ -49,9 +46,9 @@ use super::adaptive::{Range, Sample};
 const WARM_UP: u32 = 10;
 /// The weight of each new sample in the long latency after that: an average over 600.
 const LONG_SHARE: f64 = 2.0 / 601.0;
-/// How much of each new estimate is taken over.
+/// The weight of each new estimate.
 const SMOOTHING: f64 = 0.2;
-/// How many times the long latency the short one may be before the limit shrinks.
+/// The ratio of short to long latency at which the limit starts to shrink.
 const TOLERANCE: f64 = 1.5;
 /// How many requests may always queue, and so how fast the limit grows.
 const QUEUE: f64 = 4.0;
@@ -194,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_holds_whatever_is_fed_in() {
+    fn the_range_holds_for_any_input() {
         let mut gradient = gradient(7, 8, 30);
         for sample in golden::absurd_samples() {
             assert!((7..=30).contains(&gradient.sample(sample)));

@@ -1,37 +1,36 @@
-//! A leaky bucket that holds what waits in it: items go in as they come and come out at a constant rate.
+//! Leaky bucket that stores its items: items arrive at any time and leave at a constant rate.
 //!
 //! # Theory
 //!
-//! [`crate::algorithm::queue`] promises slots and leaves the waiting to the caller. Here the items
-//! themselves wait, so what counts is when they *really* come out. The next one may go at
+//! [`crate::algorithm::queue`] promises slots and leaves the waiting to the caller. Here the items themselves
+//! wait, so the moment of the *actual* release counts. The next release is at
 //!
 //! ```text
 //! next = last release + (its cost) * T        T = the time for one unit
 //! ```
 //!
-//! and the level is what waits, and the part of the last one that has not drained yet (the fluid
-//! convention: a unit leaves when it has drained, not when it starts). An offer passes if and only if
-//! `level + cost <= queue`. All of it is integers, in ticks as fine as the rate needs.
+//! The level is what waits plus the part of the last item that has not drained yet (the fluid convention: a unit
+//! leaves when it has drained, not when it starts). An offer passes if and only if `level + cost <= queue`. All
+//! numbers are integers, in ticks as fine as the rate needs.
 //!
 //! # Invariant
 //!
-//! Releases are at least `cost * T` apart (to the nanosecond below), so any window of length `w` sees at most `1 + w/T` units come
-//! out (for a cost of one), **also when the caller comes late**. At most `queue` units wait.
+//! Releases are at least `cost * T` apart (to the nanosecond below), so any window of length `w` sees at most `1 +
+//! w/T` units leave (for a cost of one), **also when the caller is late**. At most `queue` units wait.
 //!
 //! # What lateness costs
 //!
-//! By default spacing is counted from the release as it was. A caller that comes `d` late makes
-//! everybody behind wait `d` longer, and that part of the output is lost: a worker that is late by `d` each
-//! time gets one unit in `T + d`, not in `T`. That is the price of "never more".
+//! By default spacing is counted from the actual release. A caller that is late by `d` delays all items behind by
+//! `d`, and that part of the output is lost: a worker that is late by `d` each time gets one unit in `T + d`, not
+//! in `T`. This is the price of never exceeding the rate.
 //!
-//! [`LeakyQueue::catch_up`] buys it back, up to a bound: lateness of up to `span` is made good, by counting
-//! the spacing from when the release was due. Then a stall of `d` may be followed by `min(d, span) / T`
-//! units at once, and a window sees at most `1 + (w + span)/T`. With [`Span::MAX`] it is counted from the
-//! slots alone.
+//! [`LeakyQueue::catch_up`] recovers it up to a bound. For lateness of up to `span`, spacing counts from when the
+//! release was due. Then a stall of `d` may be followed by `min(d, span) / T` units at once, and a window sees at
+//! most `1 + (w + span)/T`. With [`Span::MAX`] spacing counts from the slots alone.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Clocks, threads, wakers. A clock that steps back stands still here until it has caught up.
+//! The queue uses no clock, thread or waker. A clock that steps back stands still here until it has caught up.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -90,8 +89,8 @@ struct Waiting<T> {
 pub struct Refused<T> {
     /// The item.
     pub item: T,
-    /// The shortest wait after which it is taken in, if the queue is drained in time and nobody else
-    /// comes. None if it never is: it costs more than the queue holds, or would always wait too long.
+    /// The shortest wait after which the queue accepts it, if the queue is drained in time and no other item
+    /// arrives. `None` if it never does: it costs more than the queue holds, or would always wait too long.
     pub retry_after: Option<Span>,
 }
 
@@ -133,18 +132,18 @@ impl<T> LeakyQueue<T> {
         })
     }
 
-    /// Makes good lateness of up to `span`, by releasing more at once; see the module.
+    /// Makes up for lateness of up to `span` by releasing more at once; see the module.
     #[must_use]
     pub fn catch_up(mut self, span: Span) -> LeakyQueue<T> {
         self.catch_up = span;
         self
     }
 
-    /// Takes an item in, and tells when it comes out if nobody is late. A cost of zero counts as one: what
-    /// waits takes room.
+    /// Adds an item, and returns when it leaves if no release is late. A cost of zero counts as one, because a
+    /// waiting item takes room.
     ///
     /// # Errors
-    /// There is no room, or it would wait too long; the item is given back and nothing has changed.
+    /// There is no room, or it would wait too long. The item is given back and nothing has changed.
     pub fn offer(&mut self, now: Moment, cost: u64, item: T) -> Result<Moment, Refused<T>> {
         let (now, cost) = (self.seen(now), cost.max(1));
         let (ticks, need) = (self.ticks(now), self.worth(cost));
@@ -176,8 +175,8 @@ impl<T> LeakyQueue<T> {
         Ok(now.plus(wait))
     }
 
-    /// The next item, if it may come out now. To be called at [`LeakyQueue::next_at`]; each item that comes
-    /// out late delays those behind it.
+    /// The next item, if it may leave now. Call it at [`LeakyQueue::next_at`]: each item that leaves late delays
+    /// those behind it.
     pub fn due(&mut self, now: Moment) -> Option<T> {
         let now = self.seen(now);
         let ticks = self.ticks(now);
@@ -186,7 +185,7 @@ impl<T> LeakyQueue<T> {
         }
         let next = self.waiting.pop_front()?;
         self.units -= next.cost;
-        // When it could have come out: when it was due, but nobody is owed for longer than is made good.
+        // When it could have left: when it was due, but at most `catch_up` ago.
         let due = self.free_at.max(self.ticks(next.came));
         // Less than a nanosecond is not lateness: no caller could have come between two moments.
         let from = if ticks - due < u128::from(self.n) {
@@ -198,35 +197,36 @@ impl<T> LeakyQueue<T> {
         Some(next.item)
     }
 
-    /// When the next item may come out; past if it is late already. None if nothing waits.
+    /// When the next item may leave; in the past if it is late already. `None` if nothing waits.
     pub fn next_at(&self) -> Option<Moment> {
         let next = self.waiting.front()?;
         Some(Moment::from_nanos(self.nanos(self.free_at)).max(next.came))
     }
 
-    /// Units in it, rounded up: those that wait, and what has not drained of the last one that came out.
+    /// Units in the queue, rounded up: those that wait, and the part of the last released item that has not
+    /// drained.
     pub fn level(&self, now: Moment) -> u64 {
         let level = self.level_ticks(now.max(self.latest));
         u64::try_from(level.div_ceil(u128::from(self.p))).unwrap_or(u64::MAX)
     }
 
-    /// How long until it is empty, if nobody is late.
+    /// How long until it is empty, if no release is late.
     pub fn empty_after(&self, now: Moment) -> Span {
         Span::from_nanos(self.nanos(self.level_ticks(now.max(self.latest))))
     }
 
-    /// Takes out all that waits, whatever the rate, to be done away with.
+    /// Removes all waiting items at once.
     pub fn clear(&mut self) -> Vec<T> {
         self.units = 0;
         self.waiting.drain(..).map(|waiting| waiting.item).collect()
     }
 
-    /// Items that wait.
+    /// The number of waiting items.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Does nothing wait?
+    /// Whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -253,7 +253,7 @@ impl<T> LeakyQueue<T> {
         u64::try_from(ticks.div_ceil(u128::from(self.n))).unwrap_or(u64::MAX)
     }
 
-    /// What waits takes room until it comes out, however late that is.
+    /// A waiting item takes room until it leaves, however late that is.
     fn level_ticks(&self, now: Moment) -> u128 {
         self.free_at.saturating_sub(self.ticks(now)) + self.worth(self.units)
     }

@@ -1,13 +1,12 @@
 //! Shaping: what to do with work that may pass, but not all at once.
 //!
-//! A limiter answers yes or no. The parts in here answer two other questions: *who goes next* when a
-//! backend can take only so much at a time, and *how much* it can take.
+//! A limiter decides each request by itself. This module answers two other questions: in which *order* requests
+//! start when a backend can serve only some at a time, and *how many* it can serve.
 //!
-//! - [`fair_queue`] puts waiting requests in an order that is fair by weight: start-time fair
-//!   queuing, SFQ(D).
-//! - [`leaky_queue`] lets what waits in it out at a constant rate, never faster.
-//! - [`guarded`] has the [`AdaptiveLimit`], a number of requests at once that follows what is seen of a
-//!   backend. [`unguarded`] has the estimators behind it, and [`adaptive`] what they have in common.
+//! - [`fair_queue`] orders waiting requests fairly by weight: start-time fair queuing, SFQ(D).
+//! - [`leaky_queue`] releases its items at a constant rate, never faster.
+//! - [`guarded`] has the [`AdaptiveLimit`], a concurrency limit that follows the observed backend. [`unguarded`]
+//!   has the estimators behind it, and [`adaptive`] their common parts.
 //!
 //! Everything here is a plain value with `&mut self` methods. Nothing reads a clock, starts a thread,
 //! opens a socket or waits; time is an argument where it matters, and the caller owns the waiting.

@@ -1,16 +1,16 @@
-//! An estimator of a concurrency limit by itself, without what keeps it from drifting.
+//! Estimators of a concurrency limit without the guard against drift.
 //!
 //! An enum rather than a trait object: a plain value that can be cloned, printed and sent. A queue in front
 //! of a backend uses [`AdaptiveLimit`](super::AdaptiveLimit), which holds one of these.
 //!
-//! This module knows nothing of clocks, threads or requests.
+//! This module does not use clocks, threads or requests.
 
 use super::adaptive::{Adaptive, Estimator};
 use super::adaptive::{AdaptiveError, Range, Sample};
 use super::aimd::Aimd;
 use super::gradient2::Gradient2;
 
-/// A concurrency limit that learns from finished requests, and drifts.
+/// A concurrency limit that learns from finished requests. It drifts.
 #[derive(Clone, Debug)]
 pub struct EstimatorLimit(Kind);
 
@@ -70,7 +70,7 @@ impl EstimatorLimit {
         }
     }
 
-    /// Goes on from this estimate, with this latency for that of a backend without a queue.
+    /// Continues from this estimate, with this latency as the baseline.
     pub(super) fn steer(&mut self, estimate: f64, baseline_ns: u64) {
         match &mut self.0 {
             Kind::Aimd(inner) => inner.steer(estimate),

@@ -1,11 +1,11 @@
-//! State as bytes, so that it outlives the process.
+//! Snapshots: state as bytes that outlive the process.
 //!
-//! What is written are the words as they are, with the places they lie in and the secret that keys are
-//! hashed with: nothing is converted, so nothing is lost or gained. It is meant for the same clock: one
-//! that counts from 1970, or the words mean something else ([`crate::MonotonicClock::with_unix_time`]).
+//! A snapshot holds the words as they are, with their slots and the secret of the key hash. Nothing is converted,
+//! so nothing is lost or gained. Restore it under the same clock: one that counts from 1970, or the words change
+//! their meaning ([`crate::MonotonicClock::with_unix_time`]).
 //!
-//! Whoever keeps the bytes sees to it that they come back as they were (a checksum): what is read here is
-//! checked for what could make the store misbehave, not for having been changed.
+//! The caller protects the bytes against corruption, for example with a checksum. Restoring checks for values that
+//! could break the store, not for changed values.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ mod limiter;
 
 pub use limiter::RestoredLimiter;
 
-/// Why bytes are no saved state.
+/// Why bytes are not a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// They end too early.
     Short,
-    /// Something stands there that is never written.
+    /// A value that is never written.
     Malformed,
-    /// The limits in it could not be given the memory that they had.
+    /// The limits in it could not allocate the memory that they had.
     NoMemory,
 }
 

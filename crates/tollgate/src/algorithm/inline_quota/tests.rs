@@ -20,29 +20,35 @@ impl Key {
         }
     }
 
-    /// Limited, limit, remaining, when to try again in nanoseconds (-1: not to be told), until full.
+    /// Limited, limit, remaining, when to try again in nanoseconds (-1: not reported), until full.
     fn call(&mut self, quota: (i64, i64, i64), quantity: i64) -> [i128; 5] {
         let quota = InlineQuota::new(quota.0, quota.1, quota.2).unwrap();
-        let (told, write) = quota.step(self.tat, Moment::from_nanos(self.now), quantity);
+        let (result, write) = quota.step(self.tat, Moment::from_nanos(self.now), quantity);
         if write.is_some() {
             self.tat = write;
         }
-        let told = told.unwrap();
+        let result = result.unwrap();
         [
-            i128::from(told.is_limited),
-            i128::from(told.limit),
-            i128::from(told.remaining),
-            told.retry_after.map_or(-1, |s| i128::from(s.as_nanos())),
-            i128::from(told.reset_after.as_nanos()),
+            i128::from(result.is_limited),
+            i128::from(result.limit),
+            i128::from(result.remaining),
+            result.retry_after.map_or(-1, |s| i128::from(s.as_nanos())),
+            i128::from(result.reset_after.as_nanos()),
         ]
     }
 }
 
 /// The same in whole seconds, as the vectors are written.
-fn seconds(told: [i128; 5]) -> [i128; 5] {
+fn seconds(result: [i128; 5]) -> [i128; 5] {
     let second = i128::from(SECOND);
     let whole = |ns: i128| if ns < 0 { ns } else { ns.div_euclid(second) };
-    [told[0], told[1], told[2], whole(told[3]), whole(told[4])]
+    [
+        result[0],
+        result[1],
+        result[2],
+        whole(result[3]),
+        whole(result[4]),
+    ]
 }
 
 const USUAL: (i64, i64, i64) = (15, 30, 60);
@@ -50,7 +56,7 @@ const USUAL: (i64, i64, i64) = (15, 30, 60);
 #[test]
 fn the_vectors_of_the_protocol_hold() {
     let mut key = Key::new();
-    for (quantity, told) in [
+    for (quantity, result) in [
         (0, [0, 16, 16, -1, 0]),
         (1, [0, 16, 15, -1, 2]),
         (1, [0, 16, 14, -1, 4]),
@@ -60,7 +66,7 @@ fn the_vectors_of_the_protocol_hold() {
         (1, [1, 16, 0, 2, 32]),
         (0, [0, 16, 0, -1, 32]),
     ] {
-        assert_eq!(seconds(key.call(USUAL, quantity)), told, "{quantity}");
+        assert_eq!(seconds(key.call(USUAL, quantity)), result, "{quantity}");
     }
     let mut other = Key::new();
     assert_eq!(seconds(other.call(USUAL, 17)), [1, 16, 16, -1, 0]);
@@ -81,11 +87,11 @@ fn the_vectors_of_the_protocol_hold() {
 }
 
 #[test]
-fn terms_may_change_between_calls_and_the_moment_stands() {
+fn the_quota_may_change_between_calls_and_the_tat_stays() {
     let mut key = Key::new();
     assert_eq!(key.call((9, 100, 60), 1), [0, 10, 9, -1, 600_000_000]);
-    let told = key.call((0, 1, 60), 1);
-    assert_eq!(told, [1, 1, 0, 600_000_000, 600_000_000]);
+    let result = key.call((0, 1, 60), 1);
+    assert_eq!(result, [1, 1, 0, 600_000_000, 600_000_000]);
 }
 
 #[test]
@@ -93,8 +99,8 @@ fn what_is_left_is_right_for_intervals_below_a_microsecond() {
     let mut key = Key::new();
     assert_eq!(key.call((10, 10_000_000, 1), 1), [0, 11, 10, -1, 100]);
     let mut endless = Key::new();
-    let told = endless.call((10, i64::MAX, 1), 11);
-    assert_eq!(told, [0, 11, 11, -1, 0], "more than one in a nanosecond");
+    let result = endless.call((10, i64::MAX, 1), 11);
+    assert_eq!(result, [0, 11, 11, -1, 0], "more than one in a nanosecond");
     assert_eq!(endless.tat, None);
 }
 
@@ -126,7 +132,7 @@ fn a_limited_call_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_told_as_a_moment_is_an_error_and_changes_nothing() {
+fn a_result_beyond_the_clock_is_an_error_and_changes_nothing() {
     let quota = InlineQuota::new(15, 30, 60).unwrap();
     let now = Moment::from_nanos(START);
     let failed = |tat, quantity| quota.step(tat, now, quantity);
@@ -146,7 +152,7 @@ fn what_cannot_be_told_as_a_moment_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn no_rate_and_negative_numbers_are_no_terms() {
+fn zero_rates_and_negative_numbers_are_rejected() {
     for (burst, count, period) in [(1, 0, 1), (1, 1, 0), (0, 0, 0)] {
         assert_eq!(
             InlineQuota::new(burst, count, period),
@@ -204,7 +210,7 @@ fn number(rng: &mut Rng) -> i64 {
 }
 
 #[test]
-fn every_number_is_the_oracles_for_random_terms_and_histories() {
+fn every_number_equals_the_oracle_for_random_quotas_and_histories() {
     let mut rng = Rng::with_seed(7);
     for history in 0..4_000 {
         let (mut tat, mut now) = (None, START);
@@ -224,18 +230,18 @@ fn every_number_is_the_oracles_for_random_terms_and_histories() {
             now += rng.u64(..) >> rng.u64(24..64);
             now = now.min(LATEST);
             let compiled = InlineQuota::new(quota.0, quota.1, quota.2).unwrap();
-            let (told, write) = compiled.step(tat, Moment::from_nanos(now), quantity);
+            let (result, write) = compiled.step(tat, Moment::from_nanos(now), quantity);
             let place = format!("{history}/{at}: {quota:?} {quantity} at {now} of {tat:?}");
-            match (told, oracle(quota, tat, now, quantity)) {
+            match (result, oracle(quota, tat, now, quantity)) {
                 (Err(_), None) => assert_eq!(write, None, "{place}"),
-                (Ok(told), Some((numbers, expected))) => {
-                    let retry = told.retry_after.map_or(-1, |s| i128::from(s.as_nanos()));
+                (Ok(result), Some((numbers, expected))) => {
+                    let retry = result.retry_after.map_or(-1, |s| i128::from(s.as_nanos()));
                     let ours = [
-                        i128::from(told.is_limited),
-                        i128::from(told.limit),
-                        i128::from(told.remaining),
+                        i128::from(result.is_limited),
+                        i128::from(result.limit),
+                        i128::from(result.remaining),
                         retry,
-                        i128::from(told.reset_after.as_nanos()),
+                        i128::from(result.reset_after.as_nanos()),
                     ];
                     assert_eq!(ours, numbers, "{place}");
                     assert_eq!(write.map(i128::from), expected, "{place}");

@@ -32,8 +32,8 @@ fn any_scale(rng: &mut Rng) -> Scale {
     }
 }
 
-/// Asks at random and sees that every wait is the shortest that helps, that what is said to be left passes,
-/// and that one more does not.
+/// Charges at random and checks that every wait is the shortest that helps, that the reported remainder passes,
+/// and that one unit more does not.
 fn waits_are_the_shortest_that_help<A: PackedAlgorithm>(
     plain: &A,
     costs: u64,
@@ -197,7 +197,7 @@ fn a_saturated_bucket_admits_its_scaled_rate_and_burst_to_the_unit() {
 }
 
 #[test]
-fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
+fn no_sequence_of_scales_admits_more_than_was_available() {
     for seed in 1..40 {
         let mut rng = Rng::with_seed(seed);
         let plain = Bucket::new(rate("50/s"), 20).unwrap();
@@ -326,7 +326,7 @@ fn without_pressure_nothing_has_changed() {
 }
 
 #[test]
-fn no_more_is_given_back_than_was_taken_whatever_the_scales_were() {
+fn no_sequence_of_scales_refunds_more_than_was_taken() {
     let mut rng = Rng::with_seed(3);
     let plain = Bucket::new(rate("10/s"), 100).unwrap();
     let tat =
@@ -350,7 +350,7 @@ fn no_more_is_given_back_than_was_taken_whatever_the_scales_were() {
 }
 
 #[test]
-fn every_share_that_people_write_is_told_as_it_was_written() {
+fn every_written_share_is_reported_as_written() {
     for share in 1..=10_000 {
         let scale = Scale::from_share(share);
         assert_eq!(scale.as_share(), share);
@@ -374,7 +374,7 @@ fn a_price_is_rounded_up_and_never_overflows() {
 }
 
 #[test]
-fn a_scale_is_never_a_stop_and_never_a_gift() {
+fn a_scale_is_never_zero_and_never_above_one() {
     assert_eq!(Scale::from_q16(0).as_q16(), 1);
     assert_eq!(Scale::from_q16(u32::MAX), Scale::ONE);
     assert_eq!(Scale::from_q16(1).apply_to(10), 1);

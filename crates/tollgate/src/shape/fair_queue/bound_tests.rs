@@ -1,4 +1,4 @@
-//! The bound on what one flow runs: against a model that is too simple to be wrong, and case by case.
+//! The bound on running items of one flow, compared with a simple model and case by case.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -26,7 +26,7 @@ fn push(queue: &mut Queue, flow: u64, weight: u64, times: usize) -> Vec<Ticket> 
     (0..times).map(push).collect()
 }
 
-/// Whatever may run now: whose it is, and by what it is completed.
+/// Dispatches all that may run now: the flow and ticket of each.
 fn run(queue: &mut Queue) -> Vec<(u64, Ticket)> {
     let next = || queue.dispatch().map(|next| (next.flow, next.ticket));
     std::iter::from_fn(next).collect()
@@ -36,7 +36,7 @@ fn flows(running: &[(u64, Ticket)]) -> Vec<u64> {
     running.iter().map(|(flow, _)| *flow).collect()
 }
 
-/// The rules as they are written, with a look at every flow for every turn.
+/// The rules as they are written, visiting every flow for every dispatch.
 #[derive(Default)]
 struct Model {
     now: u64,
@@ -49,12 +49,12 @@ struct Modelled {
     running: usize,
     /// Number, cost and weight.
     waiting: VecDeque<(u64, u64, u64)>,
-    /// The start tag of the head, if it is not passed over.
+    /// The start tag of the head, if the flow is not skipped.
     start: Option<u64>,
 }
 
 impl Model {
-    /// Heads that have become eligible are tagged, and those that are not any more lose their tag.
+    /// Tags heads that became eligible, and removes the tag of those that are not any more.
     fn tag(&mut self, each: usize) {
         for flow in self.flows.values_mut() {
             let is_eligible = !flow.waiting.is_empty() && flow.running < each;
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// The number of the next.
+    /// Dispatches the next item and returns its number.
     fn dispatch(&mut self, depth: usize, each: usize) -> Option<u64> {
         self.tag(each);
         let running: usize = self.flows.values().map(|flow| flow.running).sum();
@@ -106,7 +106,7 @@ impl Model {
 }
 
 #[test]
-fn whatever_is_done_the_order_is_that_of_the_rules_as_written() {
+fn the_order_equals_the_written_rules_under_random_operations() {
     let (mut turns, mut passed_over, mut open) = (0, 0, 0);
     for seed in 0..80 {
         let mut rng = Rng::with_seed(seed);
@@ -121,7 +121,7 @@ fn whatever_is_done_the_order_is_that_of_the_rules_as_written() {
                 0..5 => {
                     let (flow, weight) = (rng.u64(..6), 1 + rng.u64(..5));
                     let cost = 1 + rng.u64(..9);
-                    // Who need not wait comes by either way; it must not make a difference.
+                    // Arrivals that need not wait use either path; the order must not differ.
                     let is_open = queue.is_open_to(&flow);
                     let ticket = if rng.u64(..2) == 0 {
                         let ticket = queue.dispatch_arrival(flow, weight, cost);
@@ -190,7 +190,7 @@ fn whatever_is_done_the_order_is_that_of_the_rules_as_written() {
 }
 
 #[test]
-fn a_flow_that_never_ends_holds_no_more_than_its_bound_and_the_others_all_the_rest() {
+fn a_flow_whose_items_never_end_holds_its_bound_and_others_the_rest() {
     let mut queue = queue(8, 3);
     push(&mut queue, 1, 1, 50);
     assert_eq!(flows(&run(&mut queue)), [1, 1, 1]);
@@ -213,12 +213,12 @@ fn a_flow_that_never_ends_holds_no_more_than_its_bound_and_the_others_all_the_re
 }
 
 #[test]
-fn who_comes_back_is_served_next_and_has_saved_nothing_up() {
+fn a_flow_that_returns_is_served_next_and_has_no_credit() {
     let mut queue = queue(3, 1);
     push(&mut queue, 1, 1, 50);
     let held = run(&mut queue);
     assert_eq!(flows(&held), [1]);
-    // The other two places serve others for long: V goes on without the one that is passed over.
+    // The other two places serve other flows for long: `V` advances without the skipped flow.
     push(&mut queue, 2, 1, 200);
     push(&mut queue, 3, 1, 200);
     let mut running = run(&mut queue);
@@ -233,7 +233,7 @@ fn who_comes_back_is_served_next_and_has_saved_nothing_up() {
     assert!(queue.virtual_time() >= 49 * step_of(1, 1));
     let before = queue.virtual_time();
     assert!(queue.complete(held[0].1, 1));
-    // All three places come free, and with a bound that is none it could take them all.
+    // All three places become free, and without a bound the flow could take them all.
     running.drain(..).for_each(|(_, ticket)| {
         assert!(queue.complete(ticket, 1));
     });
@@ -257,7 +257,7 @@ fn who_comes_back_is_served_next_and_has_saved_nothing_up() {
 }
 
 #[test]
-fn a_newcomer_starts_where_the_others_are_although_one_was_passed_over() {
+fn a_new_flow_starts_at_v_although_a_flow_was_skipped() {
     let mut queue = queue(2, 1);
     push(&mut queue, 1, 1, 5);
     assert_eq!(flows(&run(&mut queue)), [1], "and it stays");
@@ -278,11 +278,11 @@ fn a_newcomer_starts_where_the_others_are_although_one_was_passed_over() {
 }
 
 #[test]
-fn who_is_at_the_bound_now_and_then_gets_less_and_never_more() {
+fn a_flow_sometimes_at_its_bound_gets_less_and_never_more() {
     let mut met = 0;
     for seed in 0..100 {
         let mut rng = Rng::with_seed(seed);
-        // Flow 0 runs into its bound. Flow 1 is below it whenever a turn is given.
+        // Flow 0 reaches its bound. Flow 1 is below it at every dispatch.
         let depth = 2 + rng.u64(..6) as usize;
         let mut queue = queue(depth, 1 + rng.u64(..depth as u64 - 1) as usize);
         let weights: Vec<u64> = (0..4).map(|_| 1 + rng.u64(..16)).collect();
@@ -303,7 +303,7 @@ fn who_is_at_the_bound_now_and_then_gets_less_and_never_more() {
                 running.push((next.flow, next.ticket, next.cost));
             }
             met += usize::from(queue.is_at_bound(&0));
-            // What flow 1 runs ends before the next is given a turn; the others when they like.
+            // Items of flow 1 end before the next dispatch; those of the others at any time.
             let mut is_over = |flow: u64| flow == 1 || rng.u64(..12) == 0;
             let (over, on): (Vec<_>, _) = running.drain(..).partition(|(flow, ..)| is_over(*flow));
             running = on;
@@ -344,7 +344,7 @@ fn weights_are_exact_between_those_that_are_below_their_bound() {
 }
 
 #[test]
-fn nobody_starves_though_all_run_into_their_bound() {
+fn no_flow_starves_although_all_reach_their_bound() {
     let mut rng = Rng::with_seed(7);
     let mut queue = queue(6, 1);
     let mut running = Vec::new();
@@ -397,7 +397,7 @@ fn a_larger_bound_lets_more_run_and_a_smaller_one_stops_nothing() {
 }
 
 #[test]
-fn who_is_passed_over_can_leave_and_be_displaced() {
+fn a_skipped_flow_can_cancel_and_be_displaced() {
     let mut queue = queue(4, 1);
     let tickets = push(&mut queue, 1, 1, 4);
     let running = run(&mut queue);
@@ -411,22 +411,19 @@ fn who_is_passed_over_can_leave_and_be_displaced() {
     assert!(queue.complete(running[0].1, 1));
     assert_eq!(flows(&run(&mut queue)), [2, 1]);
     assert_eq!(queue.cancel(tickets[2]), None, "it runs");
-    // Nothing of it waits any more, but what runs is not forgotten.
+    // None of its items waits any more, but the running ones are still counted.
     assert!(queue.is_at_bound(&1) && queue.is_at_bound(&2));
     check(&queue);
 }
 
 #[test]
-fn an_arrival_that_need_not_wait_goes_though_nobody_more_may_wait() {
+fn an_arrival_that_need_not_wait_starts_although_the_queue_is_full() {
     let mut queue = queue(4, 1);
     queue.set_bounds(1, 1).unwrap();
     push(&mut queue, 1, 1, 1);
     let held = run(&mut queue);
     push(&mut queue, 1, 1, 1);
-    assert!(
-        queue.enqueue(2, 1, 1, ()).is_err(),
-        "the waiting room is full"
-    );
+    assert!(queue.enqueue(2, 1, 1, ()).is_err(), "the queue is full");
     assert!(!queue.is_open_to(&1) && queue.is_open_to(&2));
     assert_eq!(queue.dispatch_arrival(1, 1, 1), None);
     assert_eq!(queue.dispatch_arrival(2, 0, 1), None);
@@ -437,7 +434,7 @@ fn an_arrival_that_need_not_wait_goes_though_nobody_more_may_wait() {
     assert_eq!((queue.queued(), queue.running()), (1, 2));
     assert_eq!(queue.dispatch_arrival(2, 1, 1), None, "it is at its bound");
     assert!(queue.complete(held[0].1, 1));
-    assert!(!queue.is_open_to(&3), "somebody waits who could go");
+    assert!(!queue.is_open_to(&3), "an eligible item waits");
     assert_eq!(flows(&run(&mut queue)), [1]);
     assert!(queue.complete(second, 1));
     check(&queue);

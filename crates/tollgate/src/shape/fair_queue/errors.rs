@@ -1,4 +1,4 @@
-//! Why an item is not taken, and why a queue cannot be.
+//! Errors: why an item or a configuration is rejected.
 
 use std::error::Error;
 use std::fmt;
@@ -41,9 +41,9 @@ pub enum RejectReason {
         /// How many may wait in all.
         max: usize,
     },
-    /// A share of nothing would wait forever.
+    /// A weight of zero would wait for ever.
     ZeroWeight,
-    /// An item that costs nothing would move no tag, and its flow would go first forever.
+    /// An item of cost zero would move no tag, and its flow would always go first.
     ZeroCost,
     /// The cost is beyond [`MAX_COST_PER_WEIGHT`](super::MAX_COST_PER_WEIGHT) for this weight.
     CostAboveMax {
@@ -71,7 +71,7 @@ impl RejectReason {
                     .into()
             }
             Self::ZeroCost => {
-                "charge at least 1, or let requests that cost nothing pass beside the queue".into()
+                "charge at least 1, or do not queue requests that cost nothing".into()
             }
             Self::CostAboveMax { .. } => {
                 "count cost in a larger unit (KiB instead of bytes), or scale all weights up".into()
@@ -115,11 +115,11 @@ impl Error for RejectReason {}
 pub enum FairQueueError {
     /// Nothing could ever run.
     ZeroDepth,
-    /// Nothing of any flow could ever run.
+    /// A bound of zero per flow runs nothing.
     ZeroRunningPerFlow,
-    /// No flow could ever wait, and every item waits, if only for a moment.
+    /// Zero waiting items per flow: no item could be enqueued, not even for a moment.
     ZeroQueuedPerFlow,
-    /// Nothing could ever wait, and every item waits, if only for a moment.
+    /// Zero waiting items in all: no item could be enqueued, not even for a moment.
     ZeroQueuedTotal,
 }
 

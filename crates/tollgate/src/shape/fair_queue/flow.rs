@@ -1,4 +1,4 @@
-//! What is remembered of a flow and of an item, and the arithmetic of tags.
+//! State of a flow and of an item, and the arithmetic of tags.
 
 use super::slab::{NONE, Slab};
 
@@ -23,8 +23,8 @@ pub(super) const REBASE_AT: u64 = 1 << 62;
 #[derive(Debug)]
 pub(super) struct Flow<F> {
     pub(super) name: F,
-    /// Counts flows as they come. Of two that are otherwise equal the younger has the larger load and
-    /// is further ahead.
+    /// Sequence number of flows. Of two flows that are otherwise equal the younger has the larger load and is
+    /// further ahead.
     pub(super) born: u64,
     /// Finish tag of what was last dispatched. The waiting items are not in it.
     pub(super) finish: u64,
@@ -104,7 +104,7 @@ impl<F> Flow<F> {
         before == NONE
     }
 
-    /// Has it neither something waiting nor something running?
+    /// Whether it has neither waiting nor running items.
     pub(super) fn is_without_work(&self) -> bool {
         self.queued == 0 && self.running == 0
     }
@@ -125,8 +125,7 @@ pub(super) fn step_of(cost: u64, weight: u64) -> u64 {
     u64::try_from(step).unwrap_or(u64::MAX)
 }
 
-/// A tag and what decides between equal ones, as one number in the same order: compared without a
-/// branch.
+/// A tag and its tie-breaker as one number in the same order, compared without a branch.
 pub(super) fn order_of(tag: u64, tie: u64) -> u128 {
     u128::from(tag) << 64 | u128::from(tie)
 }

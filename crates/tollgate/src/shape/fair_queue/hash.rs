@@ -5,11 +5,11 @@ use std::hash::{BuildHasher, Hasher};
 
 /// Hashes numbers with a secret of this process: one multiplication to 128 bits, folded.
 ///
-/// Some ten times as fast as the standard hasher. Which numbers collide depends on 128 secret bits, so
-/// whoever chooses the numbers beforehand cannot choose ones that do. It is not cryptography: somebody
-/// who can measure single lookups could learn the secret, so it is meant for numbers that strangers do
-/// not choose freely, such as the keyed hashes by which a policy names its flows. For names that
-/// strangers do choose, keep the standard hasher, which is the default of the queue.
+/// About ten times as fast as the standard hasher. Which numbers collide depends on 128 secret bits, so a client
+/// that chooses the numbers beforehand cannot choose colliding ones. It is not cryptography: a client that can
+/// measure single look-ups could learn the secret. Use it for numbers that untrusted clients do not choose freely,
+/// such as the keyed hashes by which a policy names its flows. For names that untrusted clients choose, keep the
+/// standard hasher, which is the default of the queue.
 #[derive(Clone, Debug)]
 pub struct NumberHasher {
     secret: [u64; 2],
@@ -44,7 +44,7 @@ impl BuildHasher for NumberHasher {
 /// 2^64 over the golden ratio: odd, and without a pattern in its bits.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One hash on its way. See [`NumberHasher`].
+/// A hash in progress. See [`NumberHasher`].
 #[derive(Clone, Debug)]
 pub struct Folded {
     state: u64,
@@ -94,8 +94,8 @@ mod tests {
             let hashes: Vec<u64> = hashes.collect();
             let low: HashSet<u64> = hashes.iter().map(|hash| hash & 4095).collect();
             let high: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
-            // Thrown at random, 4096 of 4096 places would hit about 2589. Some strides do better, so
-            // only too few are wrong.
+            // At random, 4096 numbers would hit about 2589 of 4096 places. Some strides do better, so only a lower
+            // count is an error.
             assert!(low.len() > 1200, "stride {stride}: {}", low.len());
             assert!(high.len() > 60, "stride {stride}: {}", high.len());
         }

@@ -1,8 +1,7 @@
-//! The least of many keys, where each key belongs to a slot and can be changed or taken out by it.
+//! A heap of one key per slot, whose keys can be changed or removed by slot.
 //!
-//! Four children per node: half as deep as a binary heap, and the children of a node lie in one or two
-//! cache lines. The places are in a vector of their own, so that moving an entry touches nothing of
-//! what the slot stands for.
+//! Four children per node: half as deep as a binary heap, and the children of a node lie in one or two cache
+//! lines. Positions are in a vector of their own, so that moving an entry does not touch the slot's data.
 
 use super::slab::NONE;
 
@@ -37,7 +36,7 @@ impl<K: Copy + Ord> Heap<K> {
         self.entries.first().copied()
     }
 
-    /// The slots, in no order.
+    /// The slots, in arbitrary order.
     pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().map(|(_, slot)| *slot)
     }
@@ -48,7 +47,7 @@ impl<K: Copy + Ord> Heap<K> {
         self.entries.get(at).map(|(key, _)| *key)
     }
 
-    /// Gives `slot` this key, whether it had one or not.
+    /// Sets the key of `slot`.
     pub(super) fn set(&mut self, slot: usize, key: K) {
         if self.places.len() <= slot {
             self.places.resize(slot.saturating_add(1), NONE);
@@ -64,7 +63,7 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
-    /// Takes the key of `slot` out, if it has one.
+    /// Removes the key of `slot`, if it has one.
     pub(super) fn remove(&mut self, slot: usize) {
         let Some(place) = self.places.get_mut(slot) else {
             return;
@@ -74,7 +73,7 @@ impl<K: Copy + Ord> Heap<K> {
             return;
         }
         let (removed, _) = self.entries.swap_remove(at);
-        // What was last stands in the gap now, unless it was itself the one.
+        // The last entry fills the gap, unless it was the removed one.
         if let Some(&(key, slot)) = self.entries.get(at) {
             if key < removed {
                 self.rise(at, key, slot);
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_agrees_with_a_sorted_map_whatever_is_done() {
+    fn it_agrees_with_a_sorted_map_under_random_operations() {
         let mut random = 1_u64;
         let mut below = |bound: u64| {
             random = random

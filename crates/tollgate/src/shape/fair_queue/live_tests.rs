@@ -1,4 +1,4 @@
-//! Bounds that change while the queue is in use, and a queue without a bound on what runs.
+//! Bounds that change while the queue is in use, and a queue without a bound on running items.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -40,7 +40,7 @@ fn a_smaller_depth_stops_nothing_and_a_larger_one_lets_more_run() {
 }
 
 #[test]
-fn smaller_bounds_throw_nobody_out_and_let_nobody_in() {
+fn smaller_bounds_remove_no_waiting_item_and_admit_none() {
     let mut queue = queue(1, 10, 20);
     for item in 0..10 {
         let _ = queue.enqueue(item % 2, 1, 1, item).unwrap();
@@ -66,7 +66,7 @@ fn smaller_bounds_throw_nobody_out_and_let_nobody_in() {
 }
 
 #[test]
-fn without_a_depth_everything_runs_and_strangers_still_grow_nothing() {
+fn without_a_depth_everything_runs_and_new_flow_names_grow_nothing() {
     let mut queue = queue(usize::MAX, 4, 8);
     let _ = queue.enqueue(0, 1, 1, 0).unwrap();
     assert!(queue.dispatch().is_some(), "and it never ends");

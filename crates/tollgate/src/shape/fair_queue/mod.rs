@@ -1,10 +1,10 @@
-//! Start-time fair queuing, SFQ(D): who goes next when only `D` may run at once.
+//! Start-time fair queuing, SFQ(D): orders waiting items when only `D` may run at once.
 //!
 //! # Theory
 //!
-//! Each flow `f` has a weight `w` and remembers one number, the *finish tag* `F` of what it last
-//! sent; the queue has one virtual time `V`. All start at 0. Of the waiting items of a flow only the
-//! oldest, its *head*, has a *start tag* `S`:
+//! Each flow `f` has a weight `w` and one number, the *finish tag* `F` of its last dispatched item. The queue has
+//! one virtual time `V`. All start at 0. Of the waiting items of a flow only the oldest, its *head*, has a *start
+//! tag* `S`:
 //!
 //! ```text
 //! an item becomes head:   S = max(V, F)
@@ -14,8 +14,8 @@
 //! nothing queued, nothing running:   V = 0, every F = 0
 //! ```
 //!
-//! With a bound on what one flow runs at once, a flow that has reached it is passed over until one of its
-//! items is completed; its head is tagged anew then. See the theory in `bound.rs`.
+//! With a bound on the running items of one flow, a flow that has reached it is skipped until one of its items is
+//! completed. Its head is tagged anew then. The module `bound` has the theory.
 //!
 //! Tagging only heads gives the same order as tagging on arrival (within a backlogged flow
 //! `V <= F`, so each next `S` is the previous `F`), and lets a cost that is known only afterwards
@@ -34,51 +34,49 @@
 //! | work_f/w_f - work_g/w_g |  <=  c_f/w_f + c_g/w_g
 //! ```
 //!
-//! whatever the others do and however fast the backend is. (Costs corrected by [`complete`] shift it
-//! by the corrections, which is their purpose. A flow at its bound does not count as backlogged.) A flow that used idle capacity owes nothing for
-//! it: `V` is where the backlogged flows are, and a flow starts there, neither behind nor ahead.
+//! for any behaviour of the other flows and any speed of the backend. (Costs corrected by [`complete`] shift it by
+//! the corrections, which is their purpose. A flow at its bound does not count as backlogged.) A flow that used
+//! idle capacity owes nothing for it: `V` is where the backlogged flows are, and a flow starts there, neither
+//! behind nor ahead.
 //!
 //! # Bounds
 //!
 //! - At most `max_queued_total` items wait, at most `max_queued_per_flow` of one flow; at most `depth`
 //!   run, at most `max_running_per_flow` of one flow. All can be changed at any time, see [`set_depth`],
 //!   [`set_running_per_flow`] and [`set_bounds`]; nothing is allocated for a bound before it is used.
-//! - A flow has state while it has something queued or running, and after that while `F > V`, because
-//!   forgetting it earlier would let it come back for free. Strangers could grow this last kind
-//!   without end (each new flow starts at `V` and so does not move it), so at most
-//!   `max_queued_total + depth` are kept, and the one least ahead is forgiven first. Hence at most
-//!   `2 * (max_queued_total + depth)` flows have state. Forgiving never touches a flow with work in
-//!   the queue, so the invariant above stands; whoever owns that many flow names starts at `V` with
-//!   each of them anyway. With a `depth` of `usize::MAX`, which is no bound, the caller bounds what
-//!   runs, and `max_queued_total` flows are remembered beside those that have work.
-//! - Every operation is `O(log flows)`, but for changing the bound on what one flow runs, which looks at
-//!   every flow. Three more things are `O(flows)` and rare enough not to matter on
-//!   average: tags are kept below `2^63` by subtracting `V` from all of them once per `2^30` units of
-//!   cost/weight of virtual time; falling idle forgets the flows that were ahead, each of which came
-//!   with an arrival; and a queue that becomes full sorts its flows by load, and goes on sorting them
-//!   until it is half empty.
+//! - A flow has state while it has something queued or running, and after that while `F > V`, because forgetting
+//!   it earlier would let it return for free. Untrusted clients could grow this last kind without end (each new
+//!   flow starts at `V` and so does not move it). So at most `max_queued_total + depth` are kept, and the one
+//!   least ahead is forgotten first. Hence at most `2 * (max_queued_total + depth)` flows have state. Forgetting
+//!   never touches a flow with work in the queue, so the invariant above stands; a client with that many flow
+//!   names starts at `V` with each of them anyway. With a `depth` of `usize::MAX`, which is no bound, the caller
+//!   bounds what runs, and `max_queued_total` flows are remembered beside those that have work.
+//! - Every operation is `O(log flows)`, except a change of the bound on running items of one flow, which visits
+//!   every flow. Three more operations are `O(flows)`, but rare enough not to matter on average. Tags are kept
+//!   below `2^63` by subtracting `V` from all of them once per `2^30` units of cost/weight of virtual time.
+//!   Falling idle forgets the flows that were ahead, each of which came with an arrival. A queue that becomes full
+//!   sorts its flows by load, and keeps them sorted until it is half empty.
 //! - A correction never puts a flow more than `2^30` units of cost/weight ahead of `V`.
 //!
-//! # How it is kept
+//! # Data structures
 //!
-//! Flows and items lie in slots that are used again, the waiting items of a flow are a list through
-//! the slots, and a [`Ticket`] knows its slot. Heads stand in a heap that knows where each flow is. So
-//! a queue that has once grown to its usual size allocates nothing more, and of an item's way from
-//! arrival to completion only the look-up of its flow hashes anything.
+//! Flows and items lie in slots that are reused. The waiting items of a flow are a list through the slots, and a
+//! [`Ticket`] knows its slot. Heads are in a heap that knows the position of each flow. So a queue that has grown
+//! to its usual size allocates nothing more, and between arrival and completion of an item only the look-up of its
+//! flow hashes anything.
 //!
-//! The hasher is a type parameter. The default is safe for names that strangers choose; for flows that
-//! are keyed hashes already there is the faster [`NumberHasher`].
+//! The hasher is a type parameter. The default is safe for names that untrusted clients choose. For flows that are
+//! keyed hashes already, [`NumberHasher`] is faster.
 //!
 //! # Why not deficit round robin or a wall clock
 //!
-//! Deficit round robin is `O(1)`, but a flow's turn comes as a burst of a whole quantum, and a quantum
-//! must be at least the largest cost. WF²Q+ bounds delay better but needs the backend's rate, which
-//! for an API nobody knows. Tagging with wall time instead of `V` is fair only if the backend happens
-//! to serve one unit of cost/weight per second: if it is faster, idle capacity used becomes a debt;
-//! if it is slower, weights stop mattering.
+//! Deficit round robin is `O(1)`, but it dispatches a flow in bursts of a whole quantum, and a quantum must be at
+//! least the largest cost. WF²Q+ bounds delay better but needs the backend's rate, which is unknown for an API.
+//! Tagging with wall time instead of `V` is fair only if the backend happens to serve one unit of cost/weight per
+//! second: if it is faster, used idle capacity becomes a debt; if it is slower, weights stop mattering.
 //!
-//! This module knows nothing of clocks, threads, wakers or connections. A caller that has to wait
-//! keeps its waker in the item.
+//! This module does not use clocks, threads, wakers or connections. A caller that has to wait keeps its waker in
+//! the item.
 //!
 //! [`complete`]: FairQueue::complete
 //! [`cancel`]: FairQueue::cancel
@@ -120,7 +118,7 @@ pub struct FairQueue<F, T, S = RandomState> {
     last_born: u64,
     queued: usize,
     running: usize,
-    /// How many flows run as much as one may.
+    /// The number of flows at their bound.
     at_bound: usize,
     /// The slot of each flow that has state.
     names: HashMap<F, usize, S>,
@@ -130,7 +128,7 @@ pub struct FairQueue<F, T, S = RandomState> {
     /// Flows with something queued that are below their bound, by the start tag and the arrival of their
     /// oldest item.
     heads: Heap<u128>,
-    /// Flows with something queued, the largest queued cost/weight first. Empty unless they are kept.
+    /// Flows with something queued, the largest queued cost/weight first. Empty unless the order is needed.
     loads: Heap<Reverse<(u128, u64)>>,
     are_loads_kept: bool,
     /// Flows with nothing queued or running that are still ahead of `now`, the least ahead first.
@@ -145,7 +143,7 @@ where
     ///
     /// # Errors
     ///
-    /// When one of the numbers is 0: such a queue would never let anything through.
+    /// When one of the numbers is 0: such a queue would never dispatch anything.
     pub fn new(config: FairQueueConfig) -> Result<Self, FairQueueError> {
         Self::with_hasher(config, RandomState::new())
     }
@@ -156,7 +154,7 @@ where
     F: Clone + Eq + Hash,
     S: BuildHasher,
 {
-    /// An empty queue that finds its flows by this hasher.
+    /// An empty queue with this hasher for its flows.
     ///
     /// # Errors
     ///
@@ -183,9 +181,9 @@ where
 
     /// Puts an item at the end of its flow's queue.
     ///
-    /// When the queue is full in total, the flow with the largest queued cost/weight pays: if that
-    /// is this flow, counting the arrival (or it is a tie), the arrival is refused; otherwise the
-    /// newest item of the largest flow leaves and comes back as [`Enqueued::displaced`].
+    /// When the queue is full in total, the flow with the largest queued cost/weight loses. If that is this flow,
+    /// counting the arrival (or it is a tie), the arrival is refused. Otherwise the newest item of the largest
+    /// flow leaves and is returned as [`Enqueued::displaced`].
     ///
     /// `weight` holds for this item; a flow whose weight changes keeps the old one for what it
     /// already queued.
@@ -209,7 +207,7 @@ where
         let mut displaced = None;
         if self.queued >= self.config.max_queued_total {
             displaced = self.displace();
-            // The flow that paid may have been set aside, and this one forgiven for it.
+            // The flow that lost its item may have been set aside, and this one forgotten for it.
             known = self.names.get(&flow).copied();
         }
 
@@ -226,7 +224,8 @@ where
         Ok(Enqueued { ticket, displaced })
     }
 
-    /// An item of a flow, which may be new, and the flow's place. It is not in the flow's line yet.
+    /// Adds an item of a flow, which may be new. Returns its slot and its flow's. It is not in the flow's list
+    /// yet.
     fn add_item(
         &mut self,
         known: Option<usize>,
@@ -256,7 +255,7 @@ where
         (at, Ticket { seq, slot })
     }
 
-    /// The next item, if a place is free and one waits whose flow is below its bound.
+    /// Dispatches the next item, if a place is free and an item of a flow below its bound waits.
     pub fn dispatch(&mut self) -> Option<Dispatched<F, T>> {
         if self.running >= self.config.depth {
             return None;
@@ -292,7 +291,7 @@ where
         Some(dispatched)
     }
 
-    /// The cost of what [`FairQueue::dispatch`] would give now: for a caller who has to pay it
+    /// The cost of the item that [`FairQueue::dispatch`] would return now, for a caller that has to charge it
     /// elsewhere first.
     pub fn next_cost(&self) -> Option<u64> {
         if self.running >= self.config.depth {
@@ -303,7 +302,7 @@ where
         Some(head.cost)
     }
 
-    /// Frees the place of a dispatched item and corrects its flow's tag to the cost it really had.
+    /// Frees the place of a dispatched item and corrects its flow's tag to the actual cost.
     ///
     /// `false` if no such item is running; then nothing changes, so completing twice is harmless. An
     /// `actual_cost` of 0 gives the whole cost back.
@@ -319,7 +318,7 @@ where
         };
         self.running = self.running.saturating_sub(1);
         if let Some(state) = self.flows.get_mut(done.flow) {
-            // Of all it may run, this is the one number from which it falls below its bound.
+            // Of all running counts, only this one brings the flow below its bound.
             let was_at_bound = state.running == self.config.max_running_per_flow;
             state.running = state.running.saturating_sub(1);
             let is_corrected = actual_cost != done.cost;
@@ -343,7 +342,7 @@ where
         true
     }
 
-    /// Takes a queued item out, for a client that went away; the rest of its flow moves up.
+    /// Removes a queued item, for example after its client disconnected. The rest of its flow moves up.
     ///
     /// `None` if no such item is queued: it was dispatched, displaced or cancelled before.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<T> {
@@ -356,8 +355,8 @@ where
         queued.waiting
     }
 
-    /// Lets so many run at once from now on. If more are running already, none of them is stopped,
-    /// and nothing is dispatched until enough are completed.
+    /// Sets how many items may run at once. If more are running already, none of them is stopped, and nothing is
+    /// dispatched until enough are completed.
     ///
     /// # Errors
     ///
@@ -370,9 +369,9 @@ where
         self.reconfigure(config)
     }
 
-    /// Lets so many wait from now on. If more wait already, none of them is thrown out: a flow that
-    /// has too many may not add to them, and while the whole has too many, who comes either displaces
-    /// somebody or is refused.
+    /// Sets how many items may wait. If more wait already, none of them is removed: a flow above its bound may not
+    /// add to them, and while the whole queue is above its bound, an arrival either displaces an item or is
+    /// refused.
     ///
     /// # Errors
     ///
@@ -393,40 +392,40 @@ where
         Ok(())
     }
 
-    /// How many may run and wait now.
+    /// The current bounds.
     pub fn config(&self) -> FairQueueConfig {
         self.config
     }
 
-    /// How many items wait.
+    /// The number of waiting items.
     pub fn queued(&self) -> usize {
         self.queued
     }
 
-    /// How many items are dispatched and not completed.
+    /// The number of items that are dispatched and not completed.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// How many items of this flow wait.
+    /// The number of waiting items of this flow.
     pub fn queued_of(&self, flow: &F) -> usize {
         self.state_of(flow).map_or(0, |state| state.queued)
     }
 
-    /// How many flows have state: at most `2 * (max_queued_total + depth)`.
+    /// The number of flows with state: at most `2 * (max_queued_total + depth)`.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
     /// The virtual time `V`, in units of `2^-32` cost/weight.
     ///
-    /// It grows while the queue is busy, except that it goes back to 0 when the queue falls idle or
-    /// all tags are shifted down together. Compare it only for curiosity.
+    /// It grows while the queue is busy. It returns to 0 when the queue falls idle, and shrinks when all tags are
+    /// shifted down together. Use it only for inspection.
     pub fn virtual_time(&self) -> u64 {
         self.now
     }
 
-    /// Decides whether an arrival may have a place, and how far it will move its flow's tag.
+    /// Decides whether an arrival may enter, and how far it will move its flow's tag.
     fn admit(&mut self, flow: Option<usize>, weight: u64, cost: u64) -> Result<u64, RejectReason> {
         if weight == 0 {
             return Err(RejectReason::ZeroWeight);

@@ -1,4 +1,4 @@
-//! Values in slots that are used again: no allocation once it has grown to what is needed at once.
+//! Values in reusable slots: no allocation once the slab has grown to its peak size.
 
 /// No slot.
 pub(super) const NONE: usize = usize::MAX;

@@ -1,4 +1,4 @@
-//! What the fair queue promises, tried.
+//! Tests of the fair queue's guarantees.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ fn serve_all(queue: &mut Queue) -> String {
     std::iter::from_fn(|| serve(queue)).collect()
 }
 
-/// Recounts everything that is kept twice, and checks every stated bound.
+/// Recounts everything that is stored redundantly, and checks every stated bound.
 pub(super) fn check<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue<F, T, S>) {
     let config = queue.config;
     assert!(queue.running() <= config.depth);
@@ -56,7 +56,7 @@ pub(super) fn check<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue<F
     recount(queue);
 }
 
-/// The part of it that holds even while more wait or run than bounds set since would let.
+/// The part of [`check`] that also holds while more items wait or run than later bounds allow.
 pub(super) fn recount<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue<F, T, S>) {
     assert!(queue.ahead.len() <= queue.most_ahead());
     assert_eq!(queue.names.len(), queue.flows.len());
@@ -184,13 +184,13 @@ fn every_golden_timeline_is_dispatched_in_the_same_order() {
 
 #[test]
 fn idle_is_not_debt() {
-    // Believed once: a tag compared with wall seconds is fair. A tenant that had used 1000 units
-    // of idle capacity then got 0 of the next 100 turns.
+    // A rejected design compared tags with wall seconds. A tenant that had used 1000 units of idle capacity then
+    // got 0 of the next 100 dispatches.
     let mut queue = queue(1, 2000, 4000);
     for _ in 0..1000 {
         push(&mut queue, 'a', 1, 1);
     }
-    // One of A's items is always left, so the queue never falls idle and starts over.
+    // One of A's items is always left, so the queue never falls idle and restarts.
     while queue.queued() > 1 {
         serve(&mut queue);
     }
@@ -350,7 +350,7 @@ fn cancelling_gives_the_place_back() {
 }
 
 #[test]
-fn cancelling_the_head_lets_the_next_inherit_its_turn() {
+fn cancelling_the_head_gives_its_tag_to_the_next_item() {
     let mut queue = queue(1, 10, 10);
     let head = push(&mut queue, 'a', 1, 5);
     push(&mut queue, 'b', 1, 1);
@@ -389,7 +389,7 @@ fn when_full_the_flow_with_the_most_queued_pays() {
     );
     // C would have 7 against 6 of A.
     assert!(queue.enqueue('c', 1, 7, ()).is_err());
-    // A tie displaces nobody.
+    // A tie displaces no item.
     assert!(queue.enqueue('c', 1, 6, ()).is_err());
     assert_eq!(queue.queued(), 4);
     // The same cost with twice the weight is half the load.
@@ -429,7 +429,7 @@ fn every_bound_holds_under_random_use() {
         for step in 0..3000_u64 {
             match rng.u64(..8) {
                 0..4 => {
-                    // Often a flow never seen before: names are free to strangers.
+                    // Often a new flow: clients can invent names for free.
                     let flow = if rng.u64(..2) == 0 {
                         rng.u64(..5)
                     } else {
@@ -458,7 +458,7 @@ fn every_bound_holds_under_random_use() {
                     left += 1;
                 }
                 _ => {
-                    // Most of them are long gone, and their slots are others' now.
+                    // Most of them are completed, and their slots are reused.
                     let at = rng.u64(..=taken) as usize;
                     let ticket = tickets.get(at).copied();
                     left += u64::from(ticket.and_then(|ticket| queue.cancel(ticket)).is_some());
@@ -472,7 +472,7 @@ fn every_bound_holds_under_random_use() {
 }
 
 #[test]
-fn strangers_cannot_grow_the_memory_by_changing_their_name() {
+fn untrusted_clients_cannot_grow_the_memory_by_changing_their_name() {
     let mut queue: FairQueue<u32, ()> = FairQueue::new(FairQueueConfig {
         depth: 2,
         max_running_per_flow: usize::MAX,
@@ -508,7 +508,7 @@ fn a_flow_that_is_ahead_is_remembered_until_it_is_not() {
     for _ in 0..5 {
         push(&mut queue, 'b', 1, 1);
     }
-    // Coming back, A takes up where it left: B goes at 0, 1, 2 first, and at 3 because it came first.
+    // When it returns, A continues where it was: B goes at 0, 1, 2 first, and at 3 because it came first.
     push(&mut queue, 'a', 1, 1);
     assert_eq!(serve_all(&mut queue), "bbbbab");
     assert_eq!(queue.flows(), 2, "B is 1 ahead, and A was overtaken");
@@ -517,7 +517,7 @@ fn a_flow_that_is_ahead_is_remembered_until_it_is_not() {
 }
 
 #[test]
-fn shifting_the_tags_down_changes_no_turn() {
+fn shifting_the_tags_down_changes_no_order() {
     // Each item moves the tags by 2^60, so without shifting they would overflow after 16.
     let mut queue = queue(1, 10, 40);
     let mut turns = String::new();

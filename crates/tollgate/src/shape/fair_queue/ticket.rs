@@ -1,15 +1,15 @@
-//! What goes into a queue and what comes out of it.
+//! Inputs and outputs of a fair queue.
 
 use super::errors::FairQueueError;
 
-/// How many may run and how many may wait.
+/// Bounds on running and waiting items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairQueueConfig {
     /// How many items may be dispatched and not completed: the backend's concurrency. `usize::MAX` is
     /// no bound at all.
     pub depth: usize,
-    /// How many items of one flow may be dispatched and not completed. `usize::MAX` is no bound at all,
-    /// and one that is not below `depth` never shows.
+    /// How many items of one flow may be dispatched and not completed. `usize::MAX` is no bound, and a value that
+    /// is not below `depth` has no effect.
     pub max_running_per_flow: usize,
     /// How many items of one flow may wait.
     pub max_queued_per_flow: usize,
@@ -35,11 +35,11 @@ impl FairQueueConfig {
     }
 }
 
-/// Names one enqueued item until it is completed, cancelled or displaced. Earlier arrivals compare
-/// less; the first is 1.
+/// Identifies one enqueued item until it is completed, cancelled or displaced. Earlier arrivals compare less; the
+/// first is 1.
 ///
-/// It knows where the item lies, and its arrival number is never given again, so an old ticket only
-/// misses. A ticket means nothing to another queue.
+/// A ticket holds the item's slot. Arrival numbers are never reused, so an old ticket matches nothing. A ticket
+/// means nothing to another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     pub(super) seq: u64,
@@ -55,18 +55,18 @@ impl Ticket {
 
 /// An item that was taken into the queue.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a displaced item is somebody's request: refuse it"]
+#[must_use = "a displaced item is a pending request: refuse it"]
 pub struct Enqueued<F, T> {
-    /// The item's name from now on.
+    /// The ticket of the item.
     pub ticket: Ticket,
-    /// The item that had to leave to make room, if the queue was full.
+    /// The item that was displaced, if the queue was full.
     pub displaced: Option<Displaced<F, T>>,
 }
 
 /// A queued item that lost its place to one of a flow that had less queued.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Displaced<F, T> {
-    /// Its name until now; it means nothing to the queue any more.
+    /// Its former ticket, which is now invalid.
     pub ticket: Ticket,
     /// The flow that had the most queued cost/weight.
     pub flow: F,
@@ -76,13 +76,13 @@ pub struct Displaced<F, T> {
     pub cost: u64,
 }
 
-/// An item whose turn has come. [`FairQueue::complete`](super::FairQueue::complete) must follow, or
-/// its place is never free again.
+/// An item to run now. [`FairQueue::complete`](super::FairQueue::complete) must follow, or its place is never free
+/// again.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dispatched<F, T> {
-    /// What to complete it by.
+    /// The ticket to complete it with.
     pub ticket: Ticket,
-    /// Whose it is.
+    /// Its flow.
     pub flow: F,
     /// What was enqueued.
     pub item: T,

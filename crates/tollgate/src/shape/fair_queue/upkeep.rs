@@ -1,4 +1,4 @@
-//! What keeps the parts of the queue agreeing with each other, and forgets what need not be known.
+//! Keeps the parts of the queue consistent, and forgets state that is no longer needed.
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hash};
@@ -89,8 +89,8 @@ where
         if !self.are_loads_kept {
             return;
         }
-        // Half of the queue has to come anew before it is full again and the loads are sorted again:
-        // that is what pays for it.
+        // Half of the queue must be refilled before it is full again and the loads are sorted again, which
+        // amortises the sort.
         if self.queued < self.config.max_queued_total / 2 {
             self.are_loads_kept = false;
             self.loads.clear();
@@ -104,7 +104,7 @@ where
         }
     }
 
-    /// After something left: starts over if nothing is left at all, or else retires the flow.
+    /// Called after an item left: restarts the queue if nothing is left, or else retires the flow.
     pub(super) fn settle(&mut self, flow: usize) {
         if self.queued > 0 || self.running > 0 {
             self.retire(flow);
@@ -146,7 +146,7 @@ where
         self.forgive();
     }
 
-    /// Forgets the flows least ahead, as far as there are more than may be kept.
+    /// Forgets the flows least ahead while there are more than may be kept.
     pub(super) fn forgive(&mut self) {
         let most = self.most_ahead();
         while self.ahead.len() > most

@@ -1,61 +1,61 @@
-//! The adaptive limit that a policy names: an estimator, and a guard that keeps it from drifting.
+//! Adaptive concurrency limit: an estimator, and a guard that keeps it from drifting.
 //!
 //! # Theory
 //!
-//! By Little's law a backend needs `rate * latency` requests at once: the rate it reaches, and the
-//! latency it has *without a queue*. The first can be counted. The second, the *baseline*, can be
-//! seen only while few are in flight. The estimators guess it from what passes by, and each guesses
-//! wrong in its own way. The guard measures it, and leaves to the estimator only the choice between
+//! By Little's law a backend needs `rate * latency` requests at once: the rate it reaches, and the latency it has
+//! *without a queue*. The first can be counted. The second, the *baseline*, can be seen only while few are in
+//! flight. The estimators infer it from ordinary traffic, and each errs in its own way. The guard measures it, and
+//! leaves to the estimator only the choice between
 //!
 //! ```text
 //! lower edge   while latency <= 1.15 * baseline nothing queues: grow by a tenth per window
 //! upper edge   no growth above 1.25 * rate * baseline, nor above rate * baseline + 1 if that is more
 //! ```
 //!
-//! The rate of a window may be off by one request. Where few are in flight that is as much as the step from 4 to 5.
-//! So while nothing queues, one more than now is allowed if with one request more all places were at work: a
-//! limit must not be stuck at its least.
+//! The rate of a window may be off by one request. With few in flight that is as much as the step from 4 to 5. So
+//! while nothing queues, the limit may grow by one if one request more would keep all places busy. Otherwise a
+//! limit could be stuck at its least value.
 //!
 //! | drift | of | what the guard does |
 //! |---|---|---|
 //! | queues are never seen | `aimd` | the upper edge |
 //! | slow becomes normal | `gradient2` | the baseline is measured by a *probe*, and handed to the estimator |
 //! | drops are not seen | `gradient2` | they shrink the limit, whatever the estimator says |
-//! | grows while nobody asks | all | no growth unless what was in flight came near the limit |
+//! | grows without demand | all | no growth unless the number in flight came near the limit |
 //! | a stall ends no request, so nothing is learned | all | [`tick`](AdaptiveLimit::tick) shrinks |
 //! | one failure in a thousand is taken for overload | `aimd` | a window is bad by its share of failures |
 //!
-//! **A probe** lets fewer start for a moment: five eighths of the limit, for six latencies, at least 200 ms and
-//! rarely more than 1 s. Nothing is dropped or interrupted, requests only wait that little longer for
-//! their turn. What started in that time tells the baseline. It happens only while the limit is what
-//! holds the load back: every 10 s, and at once (but not within 1 s of the last) when latency rises
-//! above 1.5 times the baseline. Its verdict may lower the limit to the upper edge, by half at the
-//! most; and by three tenths at least if latency fell along with what was in flight. Since `1.25 * 5/8 < 1`, a limit that is too high falls with each probe, also when the probe
-//! itself was still too high to see the backend without a queue.
+//! **A probe** lets fewer start for a short time: five eighths of the limit, for six latencies, at least 200 ms
+//! and rarely more than 1 s. Nothing is dropped or interrupted; requests only wait slightly longer in the queue.
+//! Requests that started in that time give the baseline. Probes run only while the limit holds the load back:
+//! every 10 s, and at once (but not within 1 s of the last) when latency rises above 1.5 times the baseline. The
+//! verdict may lower the limit to the upper edge, by half at the most; and by three tenths at least if latency
+//! fell together with the number in flight. Since `1.25 * 5/8 < 1`, a limit that is too high falls with each
+//! probe, even if the probe itself was still too high to see the backend without a queue.
 //!
-//! **Between probes latency alone takes the limit down by no more than a seventh.** A backend that became three
-//! times slower looks like one with a queue; only a probe can tell them apart. So there the
-//! estimator has to wait for the next verdict.
+//! **Between probes latency alone lowers the limit by no more than a seventh.** A backend that became three times
+//! slower looks like one with a queue, and only a probe distinguishes the two. Until then the estimator has to
+//! wait for the next verdict.
 //!
-//! **Drops.** The share of failures in a window is by number or by time, whichever is greater: what hung
-//! until its timeout is one answer of many, but it held its place all the while. From 5 % by number or
-//! 25 % by time the limit shrinks by half that share. Only failures that started after the last
-//! shrink count, so one bad moment counts once. Where it shrank to, it is careful for 10 s: above that it
-//! grows by no more than a tenth in the time that a failure takes to show, the timeout. (Not so if
-//! hardly anything succeeded: then the limit was not what was wrong.)
+//! **Drops.** The share of failures in a window is by number or by time, whichever is greater: a request that hung
+//! until its timeout is one of many, but it held its place all the while. From 5 % by number or 25 % by time the
+//! limit shrinks by half that share. Only failures that started after the last shrink count, so one overload
+//! counts once. Above the value it shrank to, the limit grows slowly for 10 s: by no more than a tenth in the time
+//! that a failure takes to show, the timeout. (Not so if hardly anything succeeded: then the limit was not the
+//! cause.)
 //!
 //! # Invariant
 //!
-//! `min <= limit() <= max`, from the first moment and whatever is fed in. Every number is finite:
-//! latencies are whole, divisors are at least 1, and what is no number becomes `min`.
+//! `min <= limit() <= max` at all times, for any input. Every number is finite: latencies are whole, divisors are
+//! at least 1, and NaN becomes `min`.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! - Failures that have nothing to do with load still shrink the limit if they are many.
+//! - Failures that are unrelated to load still shrink the limit if they are many.
 //! - A limit whose `min` is above what the backend bears is probed at `min`, and stays near it.
-//! - Who waits. It tells how many may run; the caller holds the others.
+//! - The guard only computes how many may run. The caller holds the waiting requests.
 //!
-//! This module knows nothing of clocks, threads or requests.
+//! This module does not use clocks, threads or requests.
 
 mod probe;
 mod window;
@@ -69,67 +69,67 @@ use super::adaptive::{Adaptive, Estimator};
 use super::adaptive::{AdaptiveError, Range, Sample};
 use super::unguarded::EstimatorLimit;
 
-/// Samples faster than this say nothing of a backend.
+/// Samples faster than this are ignored.
 ///
-/// Nothing that reached a backend is so fast; a cached answer or a refused connection is, and it
-/// holds no concurrency worth speaking of.
+/// Nothing that reached a backend is so fast. A cached response or a refused connection is, and it holds no
+/// significant concurrency.
 const RTT_MIN_NS: u64 = 100_000;
 
 /// The share of a new window in the smoothed latency and rate.
 const SMOOTHING: f64 = 0.25;
 /// Below this many times the baseline, nothing queues.
 const UNQUEUED: f64 = 1.15;
-/// Above this many times the baseline, it is time to ask whether the baseline still holds.
+/// Above this many times the baseline, a probe checks whether the baseline still holds.
 const SUSPECT: f64 = 1.5;
-/// How much of the need the limit may be.
+/// Upper edge of the limit, as a multiple of the need.
 const HEADROOM: f64 = 1.25;
-/// But at least so many more, so that a limit of 1 can grow.
+/// Least upper edge above the need, so that a limit of 1 can grow.
 const SPARE: f64 = 1.0;
-/// So much of the limit in requests that do not queue: all of it is at work.
+/// Share of the limit in requests that do not queue at which all places count as busy.
 const AT_WORK: f64 = 0.95;
 /// Growth per window while nothing queues.
 const GROWTH: f64 = 0.1;
-/// So much of the limit is left, whatever the estimator says, until a verdict.
+/// Least share of the limit that remains until a verdict, whatever the estimator says.
 const LEFT: f64 = 0.85;
-/// Latency below this much of the baseline: the baseline does not hold any more.
+/// Latency below this share of the baseline invalidates the baseline.
 const STALE: f64 = 0.9;
-/// Latency in a probe above this much of what it was before: nothing queued before.
+/// Latency in a probe above this share of the latency before it: nothing queued before.
 const SAME: f64 = 0.87;
-/// Latency in a probe below this much of what it was before: something queued even then.
+/// Latency in a probe below this share of the latency before it: requests queued even then.
 const STILL_QUEUED: f64 = 0.73;
 /// Latency in a probe above this many times the baseline: the baseline does not hold, or there is a queue.
 const FAR: f64 = 1.4;
-/// The rate of a window with so many samples is good enough as it is.
+/// The rate of a window with this many samples is accurate enough.
 const MANY_SAMPLES: u64 = 100;
-/// How long the limit is careful above where failures have put it.
+/// How long growth stays slow above the value that failures have set.
 const CAREFUL_NS: u64 = 10_000_000_000;
-/// With failures above this share, where they have put it says nothing.
+/// With a share of failures above this, the value that they set says nothing.
 const HOPELESS: f64 = 0.9;
-/// A probe at least so often while the limit holds the load back.
+/// Longest interval between probes while the limit holds the load back.
 const PROBE_EVERY_NS: u64 = 10_000_000_000;
-/// And never sooner than this after the last.
+/// Shortest interval between probes.
 const PROBE_REST_NS: u64 = 1_000_000_000;
-/// Something has been running for so long: then quick answers of others say nothing.
+/// A request has been running for this long: then quick responses of others say nothing.
 const HANGING_NS: u64 = 100_000_000;
-/// Nothing finished for so long, and for four latencies: a stall.
+/// Nothing finished for this long, and for four latencies: a stall.
 const STALL_NS: u64 = 1_000_000_000;
 
-/// A concurrency limit that follows what is seen of the backend, and cannot drift far. See the [module](self).
+/// A concurrency limit that follows the observed backend, with bounded drift. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct AdaptiveLimit {
     by: Estimator,
     inner: EstimatorLimit,
     range: Range,
     timeout_ns: u64,
-    /// In the range. What is told is this, or less while a probe is on.
+    /// In the range. Callers see this value, or less during a probe.
     estimate: f64,
-    /// Latency without a queue, once anything was seen.
+    /// Latency without a queue, after the first samples.
     baseline_ns: Option<f64>,
     pace: Option<Pace>,
     window: Window,
-    /// What finished too quickly to be of a backend, since something else did.
+    /// Samples too quick to come from a backend, since the last other sample.
     quick: Window,
-    /// For how long the oldest had been running, when time was last told to pass.
+    /// The age of the oldest running request at the last tick.
     oldest_ns: u64,
     probe: Probe,
     /// When the next probe is due, once anything was seen.
@@ -141,13 +141,13 @@ pub struct AdaptiveLimit {
     /// The last verdict found a queue even in the probe.
     is_descending: bool,
     ceiling: Option<Ceiling>,
-    /// Failures of what started before this were answered already.
+    /// Failures that started before this moment have been handled already.
     shrunk_ns: u64,
     stall: Stall,
     last_ns: u64,
 }
 
-/// Where failures have put the limit.
+/// The value that failures have set.
 #[derive(Clone, Copy, Debug)]
 struct Ceiling {
     estimate: f64,
@@ -161,10 +161,10 @@ pub(super) struct Pace {
     per_ns: f64,
 }
 
-/// What is known of the time since something last finished.
+/// State of the time since the last completion.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stall {
-    /// When something last finished, or the limit last shrank for want of it.
+    /// The last completion, or the last time the limit shrank during the stall.
     since_ns: Option<u64>,
     /// The estimate before this stall, if there is one.
     before: Option<f64>,
@@ -210,12 +210,12 @@ impl AdaptiveLimit {
         })
     }
 
-    /// Goes on under another rule. What was learned is kept, as far as the new range allows, if the
-    /// estimator is the same; otherwise it starts from the new `initial`.
+    /// Continues with other settings. What was learned is kept, as far as the new range allows, if the estimator
+    /// is the same. Otherwise the limit starts from the new `initial`.
     ///
     /// # Errors
     ///
-    /// As [`AdaptiveLimit::new`]; then nothing changes.
+    /// As [`AdaptiveLimit::new`]. Nothing changes then.
     pub fn change(&mut self, adaptive: &Adaptive) -> Result<(), AdaptiveError> {
         let mut next = Self::new(adaptive)?;
         if next.by == self.by {
@@ -225,7 +225,7 @@ impl AdaptiveLimit {
         Ok(())
     }
 
-    /// How many requests may be in flight now: never below `min`, never above `max`.
+    /// The number of requests that may be in flight now, between `min` and `max`.
     pub fn limit(&self) -> u32 {
         let level = if self.probe.is_lowering() {
             self.estimate * probe::LEVEL
@@ -236,11 +236,11 @@ impl AdaptiveLimit {
         self.range.clamp(level) as u32
     }
 
-    /// Learns from one request that finished at `now_ns`, and returns the limit.
+    /// Records one request that finished at `now_ns`, and returns the limit.
     pub fn sample(&mut self, now_ns: u64, sample: Sample) -> u32 {
         self.turn_to(now_ns);
         let dropped = sample.dropped || sample.rtt_ns > self.timeout_ns;
-        // An answer from no backend says nothing of one; a refused connection does.
+        // A response that no backend produced carries no information; a refused connection does.
         if sample.rtt_ns < RTT_MIN_NS && !dropped {
             self.quick.add(now_ns, sample, false);
             self.advance(now_ns);
@@ -248,7 +248,7 @@ impl AdaptiveLimit {
         }
         self.quick = Window::default();
         let started_ns = now_ns.saturating_sub(sample.rtt_ns);
-        // For a failure of what started before the last shrink, the limit has shrunk already.
+        // The limit has shrunk already for failures that started before the last shrink.
         if !dropped || started_ns >= self.shrunk_ns {
             self.window.add(now_ns, sample, dropped);
         }
@@ -261,11 +261,11 @@ impl AdaptiveLimit {
         self.limit()
     }
 
-    /// Lets time pass, best some ten times a second; returns the limit.
+    /// Advances time, ideally about ten times a second, and returns the limit.
     ///
-    /// `oldest_running_ns` is for how long the oldest request in flight has been running, 0 if there
-    /// is none. If nothing has finished for that long either, the backend stalls, and the limit
-    /// shrinks once a second, to half at the most: what comes after a stall is not known.
+    /// `oldest_running_ns` is the age of the oldest request in flight, 0 if there is none. If nothing has finished
+    /// for that long either, the backend stalls. The limit then shrinks once a second, to half at the most,
+    /// because the load after a stall is unknown.
     pub fn tick(&mut self, now_ns: u64, oldest_running_ns: u64) -> u32 {
         self.turn_to(now_ns);
         self.oldest_ns = oldest_running_ns;
@@ -274,7 +274,7 @@ impl AdaptiveLimit {
         let quiet_ns = now_ns.saturating_sub(since_ns).min(oldest_running_ns);
         if quiet_ns >= patience.max(STALL_NS) {
             let before = *self.stall.before.get_or_insert(self.estimate);
-            // Failures may have put it below half already: that is no reason to raise it.
+            // Failures may have lowered the limit below half already. A stall does not raise it.
             let least = (before / 2.0).min(self.estimate);
             self.move_to((self.estimate * 0.7).max(least));
             self.stall.since_ns = Some(now_ns);
@@ -285,7 +285,7 @@ impl AdaptiveLimit {
         self.limit()
     }
 
-    /// A clock that was set back starts all spans anew; what was learned stays.
+    /// Restarts all spans when the clock was set back. What was learned stays.
     fn turn_to(&mut self, now_ns: u64) {
         if now_ns < self.last_ns {
             self.window = Window::default();
@@ -302,7 +302,7 @@ impl AdaptiveLimit {
 
     fn advance(&mut self, now_ns: u64) {
         if self.probe.ends_lowering(now_ns) {
-            // What finished meanwhile says nothing of the limit as it is again.
+            // Completions during the probe say nothing about the restored limit.
             self.window = Window::default();
         }
         if let Some(verdict) = self.probe.verdict(now_ns) {
@@ -319,8 +319,8 @@ impl AdaptiveLimit {
         }
     }
 
-    /// Nothing but quick answers, and nothing that hangs: whoever gives them, nothing queues there. Of the
-    /// latency of a backend that says nothing.
+    /// Handles a window of only quick responses while nothing hangs: nothing queues at their source. They carry no
+    /// information about the latency of the backend.
     fn close_quick(&mut self, now_ns: u64, quick: &Window) {
         let limit = f64::from(self.limit());
         let is_held_back = f64::from(quick.inflight_max()) >= limit * 0.9;
@@ -332,7 +332,7 @@ impl AdaptiveLimit {
         self.judged = self.judged.max(self.estimate);
     }
 
-    /// Learns from a whole window.
+    /// Learns from a complete window.
     fn close(&mut self, now_ns: u64, window: &Window) {
         if let Some(share) = window.bad_share() {
             self.probe.stop();
@@ -352,7 +352,7 @@ impl AdaptiveLimit {
             return;
         }
         let Some(pace) = &mut self.pace else {
-            // In the first window only the quick ones have finished yet: it says too little.
+            // In the first window only the quick requests have finished: too little information.
             self.pace = Some(Pace { rtt_ns, per_ns });
             return;
         };
@@ -362,7 +362,7 @@ impl AdaptiveLimit {
         let limit = f64::from(self.limit());
         let inflight = f64::from(window.inflight_max());
         let baseline = self.baseline_ns.get_or_insert(rtt_ns);
-        // Faster than without a queue cannot be; and few in flight make none.
+        // Latency below the baseline is not possible; and few in flight make no queue.
         if pace.rtt_ns < *baseline * 0.7 {
             *baseline = pace.rtt_ns;
         } else if pace.rtt_ns < *baseline || inflight * 2.0 <= limit {
@@ -376,7 +376,7 @@ impl AdaptiveLimit {
             return;
         }
 
-        // The smoothed rate lags behind while the limit grows, but a small window is mostly chance.
+        // The smoothed rate lags behind while the limit grows, but a small window is mostly noise.
         let per_ns = if window.samples() >= MANY_SAMPLES {
             pace.per_ns.max(per_ns)
         } else {
@@ -416,13 +416,13 @@ impl AdaptiveLimit {
             && now_ns >= self.probe_rested_ns
             && (now_ns >= due_ns || is_suspect)
         {
-            // Far from what is right a rough measure will do, and soon; near it chance must not rule.
+            // Far from the target a rough measurement suffices; near it noise must not decide.
             let is_rough = !self.has_verdict || self.is_descending;
             self.probe.begin(now_ns, pace, is_rough);
         }
     }
 
-    /// As far as the limit may grow in a window of this length after failures.
+    /// How far the limit may grow in a window of this length after failures.
     fn careful(&self, now_ns: u64, age_ns: u64) -> f64 {
         match self.ceiling {
             Some(ceiling) if now_ns < ceiling.until_ns => {
@@ -433,22 +433,22 @@ impl AdaptiveLimit {
         }
     }
 
-    /// Takes the measured baseline over, and lowers the limit to what that and the rate allow.
+    /// Adopts the measured baseline, and lowers the limit to what the baseline and the rate allow.
     fn judge(&mut self, now_ns: u64, verdict: probe::Verdict) {
         let had = self.estimate;
         if let Some(measured) = verdict.baseline_ns {
             let seen = verdict.before.rtt_ns;
             let mut baseline = self.weigh(measured, seen);
             let mut most = edge(verdict.before.per_ns * baseline);
-            // Near the baseline that is known this is chance; far from it, or without one, it is not.
+            // Near the known baseline this is noise; far from it, or without one, it is not.
             let old = self
                 .baseline_ns
                 .filter(|_| self.has_verdict && !self.is_descending);
             let is_far = old.is_none_or(|old| measured > old * FAR);
             self.is_descending = is_far && measured < seen * STILL_QUEUED;
             if self.is_descending {
-                // Less in flight made it that much quicker: there was a queue even in the probe, and
-                // the baseline is lower than what was measured. The next probe tells by how much.
+                // Fewer in flight made it that much quicker: there was a queue even in the probe, and the baseline
+                // is lower than what was measured. The next probe measures by how much.
                 most = most.min(had * 0.7);
                 baseline = measured * 0.8;
             }
@@ -471,18 +471,18 @@ impl AdaptiveLimit {
 
     /// The baseline after a probe that measured this, where latency was `seen` before it.
     fn weigh(&self, measured: f64, seen: f64) -> f64 {
-        // Nothing queued before either: then what was seen is as good.
+        // Nothing queued before either: the latency before the probe is as good.
         let measured = if measured > seen * SAME {
             (measured + seen) / 2.0
         } else {
             measured
         };
-        // The first one was only seen, and one with a queue in the probe only guessed.
+        // The first baseline was not probed, and one with a queue in the probe is an estimate.
         let old = self
             .baseline_ns
             .filter(|_| self.has_verdict && !self.is_descending);
         match old {
-            // Much the same: half of the difference is chance.
+            // Nearly equal: half of the difference is noise.
             Some(old) if (0.7..1.4).contains(&(measured / old.max(1.0))) => (old + measured) / 2.0,
             _ => measured,
         }
@@ -492,7 +492,7 @@ impl AdaptiveLimit {
         self.estimate = self.range.clamp(estimate);
     }
 
-    /// Goes on with what another one has learned, as far as the own range allows.
+    /// Continues with the state of another limit, as far as the own range allows.
     fn take_over(&mut self, other: &Self) {
         self.estimate = self.range.clamp(other.estimate);
         self.baseline_ns = other.baseline_ns;
@@ -513,7 +513,7 @@ fn grown(estimate: f64) -> f64 {
     estimate + (estimate * GROWTH).max(0.5)
 }
 
-/// How high the limit of a backend may be that needs so many at once.
+/// The upper edge of the limit of a backend that needs this many at once.
 fn edge(need: f64) -> f64 {
     (need * HEADROOM).max(need + SPARE)
 }

@@ -1,28 +1,28 @@
-//! Measures the latency of a backend without a queue by letting fewer start for a moment.
+//! Measures the latency of a backend without a queue by letting fewer requests start for a short time.
 //!
-//! Only what *started* while the limit was lowered counts, and it is waited for after the limit is back:
-//! of those that also finished in that time there would be too many quick ones.
+//! Only requests that *started* while the limit was lowered count, and the probe waits for them after the limit is
+//! restored. Requests that also finished in that time would contain too many quick ones.
 
 use super::Pace;
 
-/// How much of the limit is left during a probe.
+/// Share of the limit during a probe.
 pub(super) const LEVEL: f64 = 0.625;
-/// How many latencies a probe lasts.
+/// Latencies that a probe lasts.
 const LATENCIES: f64 = 6.0;
 const LEAST_NS: f64 = 200e6;
 const MOST_NS: f64 = 1e9;
-/// But long enough for the surplus to finish, up to this.
+/// The probe is extended up to this, so that the surplus can finish.
 const DRAIN_MOST_NS: f64 = 3e9;
-/// How many latencies the last of them are waited for. Whoever takes longer is missing, so this must be long
+/// How many latencies the probe waits for the last of them. Slower requests are missing, so this must be long
 /// where most are quick and a few slow: the mean of the quick ones is far below that of all.
 const WAIT: f64 = 6.0;
-/// From fewer than these nothing is learned.
+/// Fewer samples than this give no result.
 const LEAST_SAMPLES: u64 = 5;
-/// So many make the mean good enough: with latencies of a usual spread it is right within about a tenth.
+/// This many samples make the mean accurate: with a usual spread of latencies within about a tenth.
 const GOOD_SAMPLES: f64 = 200.0;
-/// But for that alone no probe is longer: what it costs must stay below what it gains.
+/// Longest probe for accuracy alone: its cost must stay below its gain.
 const GOOD_MOST_NS: f64 = 500e6;
-/// The longest of all, for backends that need it to finish the least number of samples.
+/// Longest probe, for backends that need it to finish the least number of samples.
 const FEW_MOST_NS: f64 = 10e9;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,18 +41,18 @@ struct Run {
     sum_ns: u128,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict {
-    /// Nothing if too few finished to tell.
+    /// `None` if too few finished.
     pub(super) baseline_ns: Option<f64>,
-    /// As it was at the full limit.
+    /// The latency and rate at the full limit.
     pub(super) before: Pace,
     pub(super) took_ns: u64,
 }
 
 impl Probe {
-    /// Begins, after it went at this pace. A rough one is as short as can be.
+    /// Starts a probe after this pace. A rough probe is as short as possible.
     pub(super) fn begin(&mut self, now_ns: u64, before: Pace, is_rough: bool) {
         let rtt_ns = before.rtt_ns;
         let drain_ns = (rtt_ns * 1.5).min(DRAIN_MOST_NS);
@@ -98,7 +98,7 @@ impl Probe {
         }
     }
 
-    /// Whether this is the moment at which the limit is back.
+    /// Whether the limit is restored at this moment.
     pub(super) fn ends_lowering(&mut self, now_ns: u64) -> bool {
         match &mut self.on {
             Some(run) if run.is_lowering && now_ns >= run.raise_ns => {
@@ -109,7 +109,7 @@ impl Probe {
         }
     }
 
-    /// What was found, once: when all that started in the probe had time to finish.
+    /// The result, returned once: when all requests that started in the probe had time to finish.
     pub(super) fn verdict(&mut self, now_ns: u64) -> Option<Verdict> {
         let run = self.on.filter(|run| now_ns >= run.end_ns)?;
         self.on = None;

@@ -24,7 +24,7 @@ fn guarded(by: Estimator, initial: u32) -> AdaptiveLimit {
     AdaptiveLimit::new(&adaptive(by, initial)).unwrap()
 }
 
-/// A backend that serves `servers` at once in `service_ns` each, without chance: a reply every so often.
+/// A backend that serves `servers` at once in `service_ns` each, without noise: a reply at regular intervals.
 struct Steady {
     now_ns: u64,
     servers: u64,
@@ -40,7 +40,7 @@ impl Steady {
         }
     }
 
-    /// Tells `limit` of all replies of so many seconds, with as many in flight as it allows.
+    /// Feeds `limit` all replies of this many seconds, with as many in flight as it allows.
     fn serve(
         &mut self,
         secs: u64,
@@ -76,7 +76,7 @@ impl Steady {
     }
 }
 
-/// What 100 in flight of 20 ms each give in a second; every so many of them failed.
+/// Replies of 100 in flight of 20 ms each in a second; every `every`-th of them failed.
 fn second_of(learned: &mut AdaptiveLimit, from_ns: u64, rtt_ns: u64, every: u64) {
     for i in 1..=5000 {
         let sample = Sample {
@@ -197,7 +197,7 @@ fn what_hung_counts_by_the_time_it_held_its_place() {
 }
 
 #[test]
-fn one_bad_moment_counts_once() {
+fn one_overload_counts_once() {
     for by in ALL {
         let mut learned = guarded(by, 200);
         // All started before the first of them failed.
@@ -214,7 +214,7 @@ fn one_bad_moment_counts_once() {
 }
 
 #[test]
-fn after_failures_it_grows_carefully_beyond_where_they_put_it() {
+fn after_failures_the_limit_grows_slowly_above_the_value_they_set() {
     let grown = |every| {
         let mut learned = guarded(Estimator::Aimd, 100);
         let mut backend = Steady::new(400);
@@ -302,7 +302,7 @@ fn a_stall_shrinks_to_half_at_the_most_and_only_if_nothing_finishes() {
 }
 
 #[test]
-fn a_stall_does_not_raise_what_failures_have_put_lower() {
+fn a_stall_does_not_raise_a_limit_that_failures_lowered() {
     for by in ALL {
         let mut learned = guarded(by, 100);
         for i in 0..=20 {
@@ -334,7 +334,7 @@ fn in_step(
     dropped: bool,
 ) -> u32 {
     let (mut now_ns, mut high) = (from_ns, 0);
-    // Up to the most that these tests allow; beyond it there is nothing to see.
+    // Up to the most that these tests allow; there is nothing to see above it.
     while now_ns < from_ns + secs * SEC && high < 60 {
         let inflight = learned.limit();
         now_ns += rtt_ns;
@@ -387,7 +387,7 @@ fn quick_answers_while_something_hangs_do_not_drive_any_limit_up() {
 }
 
 #[test]
-fn a_slow_backend_is_looked_at_though_few_finish() {
+fn a_slow_backend_is_measured_although_few_requests_finish() {
     for by in ALL {
         let mut learned = guarded(by, 100);
         for i in 1..30 {
@@ -403,7 +403,7 @@ fn a_slow_backend_is_looked_at_though_few_finish() {
 }
 
 #[test]
-fn the_range_holds_whatever_is_fed_in_and_whenever() {
+fn the_range_holds_for_any_input_at_any_time() {
     for by in ALL {
         let mut learned = AdaptiveLimit::new(&Adaptive {
             by,

@@ -1,20 +1,20 @@
-//! What finished within a short span.
+//! Samples that finished within a short span.
 //!
-//! A window lasts as long as a request does, so that what it shows is the effect of the last move
-//! and not of the one before: at least 100 ms, at most 1 s. It needs ten samples until then, and one after a
-//! second: a slow backend is looked at too.
+//! A window lasts as long as a request does, so that it shows the effect of the last move and not of the one
+//! before: at least 100 ms, at most 1 s. It needs ten samples before it closes, and one after a second, so that a
+//! slow backend is measured too.
 
 use super::super::adaptive::Sample;
 
-/// No window is longer, if anything finished.
+/// Longest window, if anything finished.
 const MOST_NS: u64 = 1_000_000_000;
-/// A window that is shorter than that has at least so many samples.
+/// Fewest samples of a window that is shorter than that.
 const SAMPLES: u64 = 10;
-/// No window is shorter.
+/// Shortest window.
 const LEAST_NS: u64 = 100_000_000;
-/// This many failures of a hundred are bad.
+/// Share of failures by number, in percent, that indicates overload.
 const BAD_BY_NUMBER: f64 = 0.05;
-/// This much of the time that was spent is bad, if it was spent on failures.
+/// Share of failures by time, in percent, that indicates overload.
 const BAD_BY_TIME: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +55,7 @@ impl Window {
         is_full || (age_ns >= MOST_NS && samples > 0)
     }
 
-    /// The share of failures, by number or by time, if it speaks of overload.
+    /// The share of failures, by number or by time, if it indicates overload.
     pub(super) fn bad_share(&self) -> Option<f64> {
         let share = |bad: f64, good: f64| bad / (bad + good).max(1.0);
         let by_number = share(self.bad as f64, self.good as f64);
@@ -73,11 +73,11 @@ impl Window {
             .map_or(0, |opened_ns| now_ns.saturating_sub(opened_ns))
     }
 
-    /// Mean latency, and how many finished well per nanosecond.
+    /// Mean latency, and successful completions per nanosecond.
     pub(super) fn pace(&self, now_ns: u64) -> Option<(f64, f64)> {
         let age_ns = now_ns.saturating_sub(self.opened_ns?).max(1);
         let good = self.good as f64;
-        // The first of them opened the window: it was served before.
+        // The first of them opened the window, so it was served before.
         let served = (good - 1.0).max(1.0);
         (self.good > 0).then(|| (self.good_sum_ns as f64 / good, served / age_ns as f64))
     }

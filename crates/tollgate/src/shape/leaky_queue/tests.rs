@@ -1,4 +1,4 @@
-//! The golden timeline, and the law of the output under callers that come as they please.
+//! The golden timeline, and the bound on the output under callers with arbitrary delays.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn drain(queue: &mut LeakyQueue<u64>, now: Moment, out: &mut Vec<u64>) {
 fn the_golden_timeline_of_5000_and_3000_a_second() {
     let mut q = queue("3000/s", 5000);
     let mut out = Vec::new();
-    let mut told = Vec::new();
+    let mut observed = Vec::new();
     for (second, arrivals) in [4000, 2500, 3200, 6000].into_iter().enumerate() {
         let now = at(second as u64 * 1_000_000_000);
         drain(&mut q, now, &mut out);
@@ -30,10 +30,10 @@ fn the_golden_timeline_of_5000_and_3000_a_second() {
         let refused = (0..arrivals)
             .filter(|i| q.offer(now, 1, *i).is_err())
             .count();
-        told.push((before, q.level(now), refused));
+        observed.push((before, q.level(now), refused));
     }
     assert_eq!(
-        told,
+        observed,
         [
             (0, 4000, 0),
             (1000, 3500, 0),
@@ -52,7 +52,7 @@ fn the_golden_timeline_of_5000_and_3000_a_second() {
 }
 
 #[test]
-fn an_offer_is_told_its_slot_to_the_nanosecond() {
+fn an_offer_returns_its_slot_to_the_nanosecond() {
     let mut q = queue("3000/s", 10);
     let slots: Vec<u64> = (0..4)
         .map(|i| q.offer(at(0), 1, i).unwrap().as_nanos())
@@ -61,7 +61,7 @@ fn an_offer_is_told_its_slot_to_the_nanosecond() {
 }
 
 #[test]
-fn a_refused_offer_is_taken_exactly_when_it_was_told() {
+fn a_refused_offer_fits_exactly_after_its_retry_time() {
     let mut q = queue("3000/s", 3);
     (0..3).for_each(|i| drop(q.offer(at(0), 1, i)));
     q.due(at(0));
@@ -131,7 +131,7 @@ fn next(seed: &mut u64) -> u64 {
 }
 
 #[test]
-fn no_caller_however_late_gets_more_out_of_any_window_than_the_rate_allows() {
+fn no_lateness_of_callers_exceeds_the_rate_in_any_window() {
     for (round, rate) in ["3000/s", "7/3s", "1000/s", "9_999_991/s"]
         .iter()
         .cycle()
