@@ -2,18 +2,19 @@
 //!
 //! # Theory
 //!
-//! Envoy asks about one request of a client with several descriptors, each with its own limits. Charging them
-//! one by one would let a request that is refused by the last one pay for all before it. So the charges of
-//! all are planned, each as if it were alone, and taken together or not at all; what belongs to which is
-//! remembered beside them ([`BatchPart`]), because every descriptor wants a status of its own.
+//! Envoy asks about one request of a client with several descriptors, each with its own limits. If they were
+//! charged one by one, a request that the last descriptor refuses would still pay for all before it. So the
+//! charges of all descriptors are planned, each as if it were alone, and taken together or not at all. A
+//! [`BatchPart`] records which charges belong to which descriptor, because every descriptor has a status of its
+//! own.
 //!
-//! Two descriptors may come to the same key of the same limit. They become one charge that takes what both
-//! take: two charges on one word would each be decided without the other.
+//! Two descriptors may charge the same key of the same limit. Their charges become one charge of the summed cost,
+//! because two charges on one word would each be decided without the other.
 //!
 //! # Replaced limits
 //!
-//! A limit may say that it stands in place of others ([`super::LimitRule::replaces`]). Those are not charged
-//! where it is, be it for the same descriptor or for another one of the same request.
+//! A limit may replace others ([`super::LimitRule::replaces`]). The replaced limits are not charged where it
+//! matches, for the same descriptor or another one of the same request.
 //!
 //! # Bounds
 //!
@@ -30,17 +31,17 @@ use tollgate::Clock;
 use tollgate::Moment;
 use tollgate::{QuotaStatus, Verdict};
 
-/// What one of several requests has to do with their common answer.
+/// The part of one request in the common decision of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchPart {
-    /// Its charges, by their places in the answer.
+    /// Its charges, by their index in the decision.
     pub charges: Vec<usize>,
-    /// What became of it before any limit was asked, if something did.
+    /// Its decision, if it was made before any limit was charged.
     pub ended: Option<(Verdict, Reason)>,
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// The charges of several requests as one plan, and what belongs to which of them, in order.
+    /// Plans the charges of several requests, and records which charge belongs to which, in order.
     pub(super) fn plan_batch(
         &self,
         requests: &[Facts<'_>],
@@ -86,8 +87,8 @@ impl<C: Clock> PolicyGate<C> {
         (plan, parts)
     }
 
-    /// What the limit of one charge says by itself, and what is left of it: afterwards if it was taken (`take`
-    /// is what the answer was begun with), otherwise as it stands. None if the charge does not count.
+    /// The verdict and status of one charge's limit by itself: after the charge if it was taken (`take` is what
+    /// the decision was started with), otherwise as it is. `None` if the charge does not count.
     pub fn charge_outcome(
         &self,
         answer: &PolicyDecision,
@@ -115,8 +116,8 @@ impl<C: Clock> PolicyGate<C> {
         Some((verdict, self.charge_status(answer, at)?))
     }
 
-    /// What is left of the limit of one charge of an answer that took nothing: now, or when the store that a
-    /// fleet shares was asked.
+    /// The status of the limit of one charge in a decision that took nothing: now, or when the shared store was
+    /// asked.
     pub fn charge_status(&self, answer: &PolicyDecision, at: usize) -> Option<QuotaStatus> {
         let charge = answer.charges.get(at)?;
         if !charge.outcome.is_shared() {
@@ -124,7 +125,7 @@ impl<C: Clock> PolicyGate<C> {
         }
         let mut status = charge.outcome.status;
         if answer.is_admitted() && charge.outcome.verdict.is_admitted() {
-            // It tells what would be left, if all of them pass.
+            // The store reports what would be left if all of them pass.
             status.remaining = status.remaining.saturating_add(charge.cost);
         }
         Some(status)

@@ -1,16 +1,16 @@
-//! How a policy comes into force, and what it takes over from the one before.
+//! Builds the active policy, and carries over the state of the previous one.
 //!
-//! Every quota is known by a name of its own: `rule`, `rule@tier`, `rule+candidate`, and for overrides
-//! `rule!` with the numbers; its peak by the same and `/peak`. A quota that was there before keeps its limiter, and so every count; if its
-//! numbers changed, the limiter is changed and keeps the usage. A quota whose algorithm or calendar changed
-//! starts fresh: what one algorithm counts has no exact meaning for another ([`PolicyGate::restarted`]). A
-//! key that gets or loses a quota of its own by an override is known by name, so
-//! its usage is moved at once; requests that are being decided meanwhile may still be counted where it was.
+//! Every quota has a stable name: `rule`, `rule@tier`, `rule+candidate`, and for overrides `rule!` with the
+//! numbers; its peak has the same name and `/peak`. A quota that existed before keeps its limiter, and so every
+//! count. If its numbers changed, the limiter is changed and keeps the usage. A quota whose algorithm or calendar
+//! changed starts fresh, because what one algorithm counts has no exact meaning for another
+//! ([`PolicyGate::restarted`]). A key that gets or loses a quota of its own by an override is known by name, so
+//! its usage moves at once. Requests that are being decided meanwhile may still be counted in the old quota.
 //!
 //! # Invariant
 //!
-//! Everything that can fail is done before anything is changed. A policy that cannot be put in force
-//! leaves the one before it as it was.
+//! Every step that can fail runs before anything is changed. A policy that cannot be activated leaves the active
+//! one unchanged.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -50,11 +50,11 @@ use tollgate::{Moment, Span};
 /// Keys that the limiter of an override has room for.
 const OVERRIDE_KEYS: usize = 10_000;
 
-/// Most quotas whose usage a limit in a shared store still takes over: each costs a call for every request until
-/// nothing in it counts any more.
+/// Most previous quotas of a limit in a shared store whose usage is carried over. Each costs a call for every
+/// request until nothing in it counts.
 const PREVIOUS_QUOTAS_MAX: usize = 4;
 
-/// Why a policy cannot be put in force.
+/// Why a policy cannot be activated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -93,7 +93,7 @@ impl fmt::Display for PolicyError {
             Self::NotShared { name } => write!(
                 f,
                 "limit `{name}` cannot be shared in this way: slots of a leaky bucket are in one order, burst credits \
-                 are two rates at once, and places are given back to whoever counted them; share it exactly"
+                 are two rates at once, and permits are released where they were counted; use `sharing: exact`"
             ),
         }
     }
@@ -101,14 +101,13 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-/// What the first policy of a process starts with: limiters restored from bytes, the secret of their keys, and
-/// the store of a fleet.
+/// The initial state of a process: limiters restored from bytes, the secret of their keys, and the shared store.
 #[derive(Debug)]
 pub struct PriorState {
     pub(super) secret: KeySecret,
-    /// By what they are known by.
+    /// By their stable name.
     pub(super) limiters: HashMap<Arc<str>, RestoredLimiter>,
-    /// The store that counts for a fleet. The limiters then hold this node's share.
+    /// The store that a fleet shares. The limiters then hold this node's share.
     pub(super) store: Option<Arc<dyn SharedStore>>,
 }
 
@@ -119,7 +118,7 @@ impl Default for PriorState {
 }
 
 impl PriorState {
-    /// Nothing: no limiter, and a new secret.
+    /// No limiter, and a new secret.
     pub fn new() -> PriorState {
         PriorState {
             secret: KeySecret::random(),
@@ -128,7 +127,7 @@ impl PriorState {
         }
     }
 
-    /// The same, and a store that counts for a fleet.
+    /// Adds a store that a fleet shares.
     #[must_use]
     pub fn with_store(self, store: Arc<dyn SharedStore>) -> PriorState {
         PriorState {
@@ -137,7 +136,7 @@ impl PriorState {
         }
     }
 
-    /// The same with keys hashed by this secret. Whoever wants to replay what happened needs the same one each time.
+    /// Hashes keys by this secret. A replay needs the same secret each time.
     #[must_use]
     pub fn with_secret(self, secret: KeySecret) -> PriorState {
         PriorState { secret, ..self }
@@ -145,7 +144,7 @@ impl PriorState {
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Puts a policy in force, with nothing used yet.
+    /// Activates a policy without any usage.
     ///
     /// # Errors
     /// A limit that cannot be enforced.
@@ -153,7 +152,7 @@ impl<C: Clock> PolicyGate<C> {
         PolicyGate::with_prior(policy, Vec::new(), clock, PriorState::new())
     }
 
-    /// Puts a policy in force that goes on with what limiters from elsewhere have counted.
+    /// Activates a policy that continues with restored limiters.
     ///
     /// # Errors
     /// A limit that cannot be enforced.
@@ -167,8 +166,8 @@ impl<C: Clock> PolicyGate<C> {
         Builder::new(prior, clock, None).build(Arc::new(policy), extra, switched_off)
     }
 
-    /// Puts another policy, or other overrides, in force after this one. What was counted is kept, except
-    /// where an algorithm changed. This one may still answer requests that have begun.
+    /// Activates another policy, or other overrides, after this one. Usage is kept, except where an algorithm
+    /// changed. This policy may still finish requests that have started.
     ///
     /// # Errors
     /// A limit that cannot be enforced; nothing has changed then.
@@ -180,7 +179,7 @@ impl<C: Clock> PolicyGate<C> {
         self.reload_shared(Arc::new(policy), extra)
     }
 
-    /// Puts other overrides in force beside the same policy.
+    /// Activates other overrides of the same policy.
     ///
     /// # Errors
     /// An override that cannot be enforced; nothing has changed then.
@@ -206,8 +205,8 @@ impl<C: Clock> PolicyGate<C> {
     }
 }
 
-/// The limits of a policy in a store; and while keys still have usage under the policy before, and until when, those that move
-/// it.
+/// The limits of a policy in a store; and, while keys still have usage under the previous policy, those that
+/// migrate it and until when.
 type Remote = (
     Arc<dyn SharedLimits>,
     Option<(Moment, Arc<dyn SharedLimits>)>,
@@ -216,22 +215,22 @@ type Remote = (
 struct Builder<'a, C> {
     prior: PriorState,
     clock: C,
-    /// The policy that is in force, if there is one: its limiters continue, those of `prior` do otherwise.
+    /// The active policy, if there is one. Its limiters continue, otherwise those of `prior` do.
     before: Option<&'a PolicyGate<C>>,
     gate: Gate<C>,
     variants: Vec<LimitInstance>,
     ids: HashMap<Arc<str>, LimitId>,
-    /// Limiters that go on with other numbers; changed last, when nothing can fail any more.
+    /// Limiters that continue with other numbers. They change last, when no step can fail.
     changes: Vec<(Limiter<C>, Quota)>,
-    /// Usage that moves; last of all.
+    /// Usage that migrates; last of all.
     moves: Vec<Migration<C>>,
     /// Quotas that start fresh, by their ids.
     restarted: Vec<Arc<str>>,
-    /// By how many nodes limits are divided in this process.
+    /// The number of nodes that divide the limits in this process.
     nodes: u32,
 }
 
-/// The usage of one key that another limit counts from now on.
+/// The usage of one key that moves to another limit.
 struct Migration<C> {
     from: Vec<Limiter<C>>,
     to: Vec<LimitId>,
@@ -292,14 +291,14 @@ impl<'a, C: Clock> Builder<'a, C> {
             .iter()
             .map(|q| q.under(policy.paths))
             .collect();
-        // Nothing fails from here on. A change to another kind was given a new limiter above, and rings
-        // that are too short stay as they are if there is no memory for longer ones.
+        // Nothing fails from here on. A limit of another kind has a new limiter already, and rings that are too
+        // short stay as they are if there is no memory for longer ones.
         for (limiter, quota) in self.changes {
             let _ = limiter.change(quota.limit);
         }
         for Migration { from, to, hash } in self.moves {
             let to: Vec<&Limiter<C>> = to.iter().map(|id| self.gate.limiter(*id)).collect();
-            // The same limiter may be known by both policies: then nothing moves.
+            // Both policies may share one limiter: then nothing moves.
             let moves = from
                 .iter()
                 .filter(|from| !to.iter().any(|to| to.shares_state_with(from)));
@@ -307,7 +306,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             let used = used.max().unwrap_or(0);
             if used > 0 {
                 for to in to {
-                    // A share under pressure may have room for less.
+                    // A scaled share may have room for less.
                     let _ = to.apply(hash, &KeyOp::AddUsage { units: used });
                 }
             }
@@ -346,14 +345,14 @@ impl<'a, C: Clock> Builder<'a, C> {
             clock: self.clock,
             fleet,
         };
-        // Whoever is new is under the pressure that is there.
+        // New limiters start under the current pressure.
         if let Some(scale) = before {
             gate.set_pressure(scale);
         }
         Ok(gate)
     }
 
-    /// Makes the limits known to the store that a fleet shares, if there is one.
+    /// Prepares the limits in the shared store, if there is one.
     fn remote(&self, policy: &Policy) -> Result<Option<Remote>, PolicyError> {
         let Some(store) = &self.prior.store else {
             return Ok(None);
@@ -387,8 +386,8 @@ impl<'a, C: Clock> Builder<'a, C> {
         Ok(Some((fixed, moving)))
     }
 
-    /// What a quota was under the policies before, with other numbers and the same algorithm, the last
-    /// first, for as long as usage there can count.
+    /// The quotas of `id` under the previous policies with other numbers and the same algorithm, the latest first,
+    /// for as long as usage there can count.
     fn previous_quotas(&self, id: &str, quota: &Quota) -> (Vec<Quota>, Moment) {
         let now = self.clock.now();
         let before = self.before.and_then(|before| before.variant_of(id));
@@ -406,7 +405,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             until = until.max(now.plus(horizon(&before.quota)));
             older.insert(0, before.quota.clone());
         }
-        // A quota that goes back to what it was finds its state where it left it.
+        // A quota that returns to earlier numbers finds its earlier state.
         older.retain(|other| {
             let algorithm = other.limit.algorithm();
             !is_same(other) && continues(algorithm, other.periods.as_ref(), quota)
@@ -437,7 +436,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         let of_this = extra.iter().filter(|over| over.limit == name);
         let mut special = HashMap::new();
         let mut keys: HashMap<Box<[u8]>, Vec<String>> = HashMap::new();
-        // What was said later counts, and what was said while running counts most.
+        // Later overrides win, and runtime overrides win over those of the policy.
         for over in rule
             .overrides
             .iter()
@@ -490,7 +489,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         })
     }
 
-    /// The limits that requests may bring along, as a rule behind all others.
+    /// The limits that requests may bring along, as a rule after all others.
     fn following(
         &mut self,
         follow: &OverridePolicy,
@@ -535,7 +534,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         self.prior.secret.hash(&RequestKey::named(rule, &texts))
     }
 
-    /// Notes that a key's usage moves, if what counts it changes.
+    /// Records that a key's usage moves if another limit counts it.
     fn migrate_usage(
         &mut self,
         before: &CompiledRule,
@@ -564,7 +563,7 @@ impl<'a, C: Clock> Builder<'a, C> {
                     with_peak(to).collect(),
                 )
             }
-            // Which tier it is in shows only when it comes: what it has used counts in each.
+            // The tier is known only when a request arrives, so usage counts in each.
             (_, Some(_)) => (
                 own.into_iter().collect(),
                 ordinary.iter().copied().flat_map(with_peak).collect(),
@@ -592,14 +591,14 @@ impl<'a, C: Clock> Builder<'a, C> {
                 let periods = quota.periods.as_ref().map_or("", |p| p.name());
                 let peak = quota.peak.as_ref().map(Limit::algorithm);
                 let peak = peak.map_or(String::new(), |peak| format!("{peak:?}"));
-                // All numbers: two quotas that differ in any of them are two.
+                // All numbers: two quotas that differ in any of them are distinct.
                 let id = format!("{name}!{:?}{peak}{periods}", quota.limit.algorithm());
                 KeyOverrideAction::Limit(self.variant(name, id, &quota)?)
             }
         })
     }
 
-    /// The limit for a quota: the one that it had before, or a new one. The same for its peak, if it has one.
+    /// The limit of a quota: the existing one, or a new one. Its peak likewise, if it has one.
     fn variant(
         &mut self,
         name: &Arc<str>,
@@ -671,16 +670,16 @@ impl<'a, C: Clock> Builder<'a, C> {
         Ok(limit)
     }
 
-    /// Has limits shared, and decided without the store, as their rule says.
+    /// Sets how limits are shared, and how they are decided without the store.
     ///
     /// # Errors
-    /// They are of a kind that cannot be shared so.
+    /// Their kind cannot be shared so.
     fn share(
         &mut self,
         rule: &LimitRule,
         limits: impl Iterator<Item = LimitId>,
     ) -> Result<(), PolicyError> {
-        // What is taken afterwards is told to the store at once.
+        // Later usage is reported to the store at once.
         let sharing = match rule.when_over {
             WhenOver::ChargeRemaining => Sharing::Exact,
             WhenOver::ChargeNothing => rule.sharing,
@@ -704,8 +703,8 @@ impl<'a, C: Clock> Builder<'a, C> {
         Ok(())
     }
 
-    /// The limiter that counted for this quota before, and whether there was any. A restored one whose
-    /// periods are not `periods` is lost: the bytes name them and do not say when they begin.
+    /// The limiter that counted for this quota before, and whether there was any. A restored limiter whose periods
+    /// are not `periods` is lost: the bytes name the periods but not their starts.
     fn prior_limiter(&mut self, id: &str, periods: Option<&Periods>) -> (Option<Limiter<C>>, bool) {
         if let Some(before) = self.before {
             let limit = before.ids.get(id);
@@ -722,7 +721,7 @@ impl<'a, C: Clock> Builder<'a, C> {
 }
 
 impl LimitInstance {
-    /// What the layers of a store know of it.
+    /// The properties of a limit that the layers of a store use.
     fn prepared(&self) -> PreparedLimit {
         let algorithm = self.quota.limit.algorithm();
         PreparedLimit {
@@ -759,10 +758,10 @@ impl CompiledRule {
     }
 }
 
-/// Does what was counted by `old` count for `quota`? Numbers may differ, the algorithm and the calendar may not.
+/// Whether usage counted by `old` counts for `quota`. Numbers may differ, the algorithm and the calendar may not.
 fn continues(old: &Algorithm, periods: Option<&Periods>, quota: &Quota) -> bool {
     let kind = |algorithm: &Algorithm| match algorithm {
-        // One is the other with another name for its numbers.
+        // The two are the same algorithm with other names for their numbers.
         Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. } => 0,
         Algorithm::LeakyBucket { .. } => 1,
         Algorithm::FixedWindow { .. } => 2,
@@ -773,7 +772,7 @@ fn continues(old: &Algorithm, periods: Option<&Periods>, quota: &Quota) -> bool 
     kind(old) == kind(quota.limit.algorithm()) && periods == quota.periods.as_ref()
 }
 
-/// How long anything that was charged can count.
+/// How long a charge can count.
 pub(super) fn horizon(quota: &Quota) -> Span {
     match *quota.limit.algorithm() {
         Algorithm::SlidingWindow { window, .. } | Algorithm::Concurrency { ttl: window, .. } => {
@@ -783,14 +782,14 @@ pub(super) fn horizon(quota: &Quota) -> Span {
     }
 }
 
-/// A rule as it is matched: its patterns read paths as the policy does.
+/// The rule with its patterns compiled to the policy's path rules.
 fn compiled(rule: &LimitRule, paths: PathRules) -> LimitRule {
     let mut rule = rule.clone();
     compile(&mut rule.matches, &mut rule.except, &mut rule.cost, paths);
     rule
 }
 
-/// Has the patterns compare paths as the policy does.
+/// Sets the path rules that the patterns compare by.
 pub(super) fn compile(
     matches: &mut Match,
     except: &mut [Match],

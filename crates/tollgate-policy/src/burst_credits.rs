@@ -29,7 +29,7 @@ use tollgate::Rate;
 use tollgate::Span;
 use tollgate::{Algorithm, Limit};
 
-/// The numbers of burst credits, as a policy file says them.
+/// The numbers of burst credits, as in a policy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstCredits {
     /// The rate in the long run.

@@ -1,14 +1,14 @@
-//! One limit that a request must pay: the one charge type, from matching to the store that decides it.
+//! One charge of a request on a limit: the one charge type from matching to the store that decides it.
 //!
 //! # Theory
 //!
-//! Matching makes a list of charges. A store decides them in place: each [`Charge`] leaves it with an [`Outcome`] that
-//! says whether it passes, who paid, and when. The decision is built from the same list, and a refund goes back along
-//! it: [`Source`] says which layer paid.
+//! Matching makes a list of charges. A store decides them in place: each [`Charge`] leaves it with an [`Outcome`]
+//! that states whether it passes, which layer paid ([`Source`]), and when. The decision is built from the same
+//! list, and a refund goes to the layer that paid.
 //!
 //! # Invariant
 //!
-//! A charge is decided once. A layer leaves alone what another layer has decided ([`Charge::is_open`]).
+//! A charge is decided once. A layer does not touch what another layer has decided ([`Charge::is_open`]).
 
 use std::sync::Arc;
 
@@ -24,40 +24,40 @@ pub enum Role {
     Enforced,
     /// It is only counted.
     Shadow,
-    /// It is the quota that may come in place of the live one; only counted.
+    /// It is the candidate quota of a rule; only counted.
     Candidate,
-    /// An override says that this key has no limit here.
+    /// An override exempts this key.
     Unlimited,
 }
 
 /// A limit that applies to a request.
 #[derive(Clone, Debug)]
 pub struct Charge {
-    /// The rule, by its place; see [`super::PolicyGate::rule`].
+    /// The rule, by its index; see [`super::PolicyGate::rule`].
     pub rule: usize,
     /// How it takes part.
     pub role: Role,
-    /// What the request takes from it.
+    /// The cost.
     pub cost: u64,
-    /// The tier that the client is in, by its place in the rule.
+    /// The client's tier, by its index in the rule.
     pub tier: Option<usize>,
-    /// What it would have said, if it is only counted; what was said of all together, if it is enforced.
+    /// The verdict of this limit if it is only counted; the common verdict if it is enforced.
     pub verdict: Verdict,
-    /// Is it the peak of the rule's limit, which stands behind the charge on the limit itself? Both are taken, or none.
+    /// Whether it is the peak of the limit of the preceding charge. Both are taken, or none.
     pub is_peak: bool,
-    /// The limit that is charged; which quota it has is told by [`super::PolicyGate::quota`].
+    /// The limit that is charged; [`super::PolicyGate::quota`] has its quota.
     pub limit: LimitId,
-    /// How many there are at the most, if the request brought its limit along; otherwise the quota says it.
+    /// The limit's number, if the request brought its limit along; otherwise the quota has it.
     pub most: Option<u32>,
     /// The key, hashed with this node's secret.
     pub(crate) hash: u64,
-    /// The key by its parts, if a shared store may have to know it.
+    /// The key by its parts, if a shared store may need it.
     pub(crate) key: Option<Arc<SharedKey>>,
-    /// Units that passed before without the store: it takes them first, as far as they fit.
+    /// Debt: units that passed before without the store. The store takes them first, as far as they fit.
     pub(crate) debt: u64,
     /// Units of `cost` that a refund leaves taken.
     pub(crate) kept: u64,
-    /// What became of it.
+    /// The outcome.
     pub(crate) outcome: Outcome,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Source {
     Open,
     /// None: the key has no limit, or nothing is to be decided.
     Nothing,
-    /// The tables of this process, which count for themselves.
+    /// The tables of this process, without a shared store.
     Memory,
     /// A block that the store has granted to this node.
     Lease,
@@ -85,26 +85,26 @@ pub(crate) enum Source {
     Denied,
 }
 
-/// What became of one charge.
+/// The outcome of one charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// What this limit says by itself.
+    /// The verdict of this limit by itself.
     pub(crate) verdict: Verdict,
-    /// What is left: after the charge if it was taken, otherwise as it stands.
+    /// The status: after the charge if it was taken, otherwise as it is.
     pub(crate) status: QuotaStatus,
-    /// Who decided.
+    /// Where it was decided.
     pub(crate) source: Source,
-    /// When, by the clock of the payer: a refund shows it.
+    /// When, by the clock of the payer. A refund needs it.
     pub(crate) issued: Moment,
     /// When, by the clock of this node.
     pub(crate) local: Moment,
-    /// Units that this node's share took too.
+    /// Units that this node's share took as well.
     pub(crate) mirrored: u64,
     /// Units granted beyond the cost (`super::store::Op::Borrow`).
     pub(crate) extra: u64,
     /// Units of debt, or of a forced charge, that did not fit.
     pub(crate) unpaid: u64,
-    /// How long after `local` the slot of a leaky bucket begins; zero if it is not known whose delay it is.
+    /// How long after `local` the slot of a leaky bucket begins; zero if it is not known which bucket delays.
     pub(crate) delay: Span,
 }
 
@@ -124,39 +124,39 @@ impl Outcome {
         }
     }
 
-    /// Is it the store's word, at first or second hand?
+    /// Whether the store decided it, directly or through a lease or counter.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.source, Source::Lease | Source::Synced | Source::Store)
     }
 }
 
 impl Charge {
-    /// A number that is the same for the same key, to spread clients by.
+    /// A number that is constant for a key, to spread clients.
     pub fn spread(&self) -> u32 {
         (self.hash >> 32) as u32
     }
 
-    /// Is the next charge taken with this one, or neither?
+    /// Whether the next charge is taken together with this one.
     pub(crate) fn is_with(&self, next: &Charge) -> bool {
         next.is_peak && (next.rule, next.role, next.hash) == (self.rule, self.role, self.hash)
     }
 
-    /// Is it still to be decided?
+    /// Whether it is undecided.
     pub(crate) fn is_open(&self) -> bool {
         self.outcome.source == Source::Open
     }
 
-    /// Can it refuse the request?
+    /// Whether it can refuse the request.
     pub(crate) fn is_enforced(&self) -> bool {
         self.role == Role::Enforced
     }
 
-    /// Does its limit refuse the request?
+    /// Whether its limit refuses the request.
     pub(crate) fn refuses(&self) -> bool {
         self.is_enforced() && !self.outcome.verdict.is_admitted()
     }
 
-    /// The same charge, to be decided again by a layer: with nothing decided, taken or owed.
+    /// A copy for another layer to decide: nothing decided, taken or owed.
     pub(crate) fn reopened(&self, now: Moment) -> Charge {
         Charge {
             debt: 0,
@@ -167,7 +167,7 @@ impl Charge {
     }
 }
 
-/// Do all enforced charges pass that were decided?
+/// Whether all decided enforced charges pass.
 pub(crate) fn all_pass(charges: &[Charge]) -> bool {
     !charges.iter().any(Charge::refuses)
 }

@@ -1,27 +1,27 @@
-//! Costs that are told after the fact: what a request takes although it does not pass.
+//! Costs that are reported afterwards: takes what remains when a request does not pass.
 //!
 //! # Theory
 //!
-//! A request that is refused costs nothing, because it does nothing. That is wrong where the cost is told when the
-//! work is done: then nobody can be refused any more, and whoever always tells more than is left would never
-//! pay. A limit that is for such costs says so ([`WhenOver::ChargeRemaining`]): what a request could not take is taken
-//! from it as far as it is there, be it this limit that refuses or another one. The answer stays what it was.
+//! A refused request costs nothing, because it does nothing. This is wrong where the cost is reported after the
+//! work: refusing has no effect then, and a client that always reports more than is left would never pay. A limit
+//! for such costs sets [`WhenOver::ChargeRemaining`]. It then takes what a request could not take, as far as units
+//! remain, whether this limit refused or another one. The decision stays the same.
 //!
 //! # Invariant
 //!
-//! Nothing is taken beyond what the limit holds, so nobody owes anything. A window is then used up until it
-//! ends. A bucket goes on earning at once: after a report of many times its burst it has one unit again as
-//! soon as one unit is earned. Whoever needs more than that takes a window.
+//! Nothing is taken beyond what the limit holds, so no debt arises. A window is then used up until it ends. A
+//! bucket continues to earn at once: after a report of many times its burst it has one unit again as soon as one
+//! unit is earned. Use a window where that is not enough.
 //!
 //! # In a fleet
 //!
-//! The store is told in a second question, which is only asked if the first one refused. If it gives no answer to that, the
-//! share takes it, and it is a debt.
+//! The store gets a second operation, sent only if the first one refused. If it does not answer, the share takes
+//! the units and records a debt.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Places in concurrency limits and in leaky buckets: these are somebody's own for a time, and nobody takes
-//! them afterwards.
+//! Permits of concurrency limits and slots of leaky buckets belong to one request for a time, so they are never
+//! taken afterwards.
 
 use super::charge::{Role, Source};
 use super::gate::{LimitInstance, PolicyGate};
@@ -31,7 +31,7 @@ use tollgate::Algorithm;
 use tollgate::Clock;
 
 impl LimitInstance {
-    /// Is what a refused request could not take to be taken as far as it is there?
+    /// Whether the remaining units are taken for a refused request.
     pub(super) fn takes_remaining(&self) -> bool {
         let is_held = matches!(
             self.quota.limit.algorithm(),

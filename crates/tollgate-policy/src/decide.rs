@@ -2,16 +2,16 @@
 //!
 //! # Theory
 //!
-//! A decision is [`Decide::Ready`] if this process can make it, and [`Decide::Pending`] if a shared store has to be
-//! asked first. Front ends do not know which store there is: a fast path writes what is ready and parks what is
-//! pending, an asynchronous one awaits [`Decide::resolve`].
+//! A decision is [`Decide::Ready`] if this process can make it, and [`Decide::Pending`] if it needs a shared
+//! store. Front ends do not know which store there is: a fast path writes what is ready and parks what is pending;
+//! an asynchronous one awaits [`Decide::resolve`].
 //!
 //! ```text
 //! match decide(&host, &policy, &request) { Ready(decision) => write(decision), Pending(pending) => park(pending) }
 //! ```
 //!
-//! The decision is observed here, before the front end sees it: counted, logged, sampled. What surrounds it (who
-//! observes, which timer) is the [`DecisionHost`].
+//! The decision is observed here, before the front end sees it: counted, logged, sampled. The [`DecisionHost`]
+//! provides the observer and the timer.
 //!
 //! # Invariant
 //!
@@ -22,9 +22,9 @@
 //!
 //! # Bounds
 //!
-//! Background work of one decision lasts as long as the store's deadline, twice: the charge and its refund.
-//! The host runs it ([`DecisionHost::run_in_background`]). Work that is dropped leaves taken what the store took; leases
-//! end by their term.
+//! Background work of one decision lasts at most twice the store's deadline: the charge and its refund. The host
+//! runs it ([`DecisionHost::run_in_background`]). If that work is dropped, units that the store took stay taken;
+//! leases end by their term.
 
 use std::fmt;
 use std::future::Future;
@@ -46,10 +46,10 @@ use tollgate::Clock;
 use tollgate::Verdict;
 use tollgate::{Moment, Span};
 
-/// A timer, or work that no caller waits for.
+/// A timer, or background work.
 pub type HostFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What surrounds decisions: the observer and the timer. Cloned for pending decisions only.
+/// The environment of decisions: observer and timer. Cloned for pending decisions only.
 pub trait DecisionHost: Clone + Send + Sync + 'static {
     /// The clock of the limits.
     type Clock: Clock;
@@ -59,18 +59,19 @@ pub trait DecisionHost: Clone + Send + Sync + 'static {
     /// The limits of a policy.
     fn gate(policy: &Self::Policy) -> &PolicyGate<Self::Clock>;
 
-    /// Observes every decision. If not, [`DecisionHost::observe`] is never called and the clock is read once less.
+    /// Whether every decision is observed. If not, [`DecisionHost::observe`] is never called and the clock is read
+    /// once less.
     fn is_observed(&self) -> bool {
         true
     }
 
-    /// Refusals by a concurrency limit report an estimate of the next release, from the holding times observed. Otherwise they
-    /// report an upper bound, the time after which a permit has expired.
+    /// Whether refusals by a concurrency limit report an estimate of the next release, from observed holding
+    /// times. Otherwise they report an upper bound, the time after which a permit has expired.
     fn estimates_releases(&self) -> bool {
         false
     }
 
-    /// Observes a decision that takes, or that refuses a request.
+    /// Observes a decision that takes units or refuses a request.
     fn observe(&self, policy: &Self::Policy, observed: &Observed<'_>) {
         let _ = (policy, observed);
     }
@@ -84,7 +85,7 @@ pub trait DecisionHost: Clone + Send + Sync + 'static {
     fn sleep_until(&self, deadline: Instant) -> HostFuture;
 }
 
-/// A host without observer and timer: for programs that only want decisions. A deadline never ends.
+/// A host without observer and timer, for programs that only need decisions. A deadline never ends.
 pub struct NoHost<C>(PhantomData<fn() -> C>);
 
 impl<C> NoHost<C> {
@@ -129,17 +130,18 @@ impl<C: Clock> DecisionHost for NoHost<C> {
     }
 }
 
-/// A decision as its observer sees it.
+/// A decision as passed to its observer.
 pub struct Observed<'a> {
     /// The decision.
     pub answer: &'a PolicyDecision,
-    /// From the call of the front end to the decision.
+    /// Time from the call of the front end to the decision.
     pub took: Span,
     key: &'a dyn Fn(usize) -> Option<Vec<String>>,
 }
 
 impl Observed<'_> {
-    /// The parts of the key that a rule counts this request for, as text. Costs more than the decision: for refusals.
+    /// The parts of the key that a rule counts this request for, as text. Costs more than the decision: use it for
+    /// refusals.
     pub fn key(&self, rule: usize) -> Option<Vec<String>> {
         (self.key)(rule)
     }
@@ -154,14 +156,14 @@ impl fmt::Debug for Observed<'_> {
     }
 }
 
-/// What is decided.
+/// What is decided: a request, or a key of one rule.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'f> {
     /// A request, against all limits of the policy.
     Request(&'f Facts<'f>),
-    /// A charge on one rule, by its place; see [`PolicyGate::rule_named`]. A place without a rule limits nothing.
+    /// A charge on one rule, by its index; see [`PolicyGate::rule_named`]. An index without a rule limits nothing.
     Rule {
-        /// The place of the rule.
+        /// The index of the rule.
         rule: usize,
         /// The parts of the key.
         key: &'f [&'f str],
@@ -170,7 +172,7 @@ pub enum Subject<'f> {
     },
 }
 
-/// What is done with the charges.
+/// What happens to the charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Take them, all or none. Observed.
@@ -184,9 +186,9 @@ pub enum Op {
 /// A request for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionRequest<'f> {
-    /// What is decided.
+    /// The subject.
     pub subject: Subject<'f>,
-    /// What is done with it.
+    /// The operation.
     pub op: Op,
     /// A longer wait is refused, and what was taken is refunded: `retry_after` is then the wait beyond this one.
     pub longest_wait: Option<Span>,
@@ -206,18 +208,18 @@ impl<'f> DecisionRequest<'f> {
     }
 }
 
-/// A decision, or the wait for one.
+/// A decision, or a future of one.
 #[derive(Debug)]
 #[must_use]
 pub enum Decide<H: DecisionHost> {
-    /// It is made.
+    /// The decision is made.
     Ready(PolicyDecision),
-    /// The store has to be asked.
+    /// The store must be asked.
     Pending(PendingDecision<H>),
 }
 
 impl<H: DecisionHost> Decide<H> {
-    /// The decision, when it is made.
+    /// Waits for the decision.
     pub async fn resolve(self) -> PolicyDecision {
         match self {
             Decide::Ready(answer) => answer,
@@ -250,8 +252,8 @@ pub fn decide<H: DecisionHost>(
     })
 }
 
-/// Decides several requests as one: the charges of all are taken, or none. Returns beside the decision what belongs
-/// to which of them, in order.
+/// Decides several requests as one: the charges of all are taken, or none. Returns with the decision which charges
+/// belong to which request, in order.
 pub fn decide_batch<H: DecisionHost>(
     host: &H,
     policy: &Arc<H::Policy>,
@@ -274,7 +276,7 @@ pub fn decide_batch<H: DecisionHost>(
     (decide, parts)
 }
 
-/// The request of a batch that made all of them be refused.
+/// The request of a batch that caused its refusal.
 fn refusing(answer: &PolicyDecision, parts: &[BatchPart]) -> Option<usize> {
     parts.iter().position(|part| match answer.reason {
         Reason::Charge(at) => part.charges.contains(&at),
@@ -282,7 +284,7 @@ fn refusing(answer: &PolicyDecision, parts: &[BatchPart]) -> Option<usize> {
     })
 }
 
-/// What a decision needs to know of its request until it is made.
+/// The properties of a request that a pending decision needs.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     op: Op,
@@ -291,11 +293,11 @@ struct Terms {
     began: Moment,
 }
 
-/// The parts of the key of a rule, as text, for the observer of an answer.
+/// Yields the parts of a rule's key as text, for the observer.
 type KeyTexts<'a, C> = &'a dyn Fn(&PolicyGate<C>, &PolicyDecision, usize) -> Option<Vec<String>>;
 
 impl Terms {
-    /// Decides what was planned, as far as this process can.
+    /// Decides a plan as far as this process can.
     fn start<H: DecisionHost>(
         self,
         host: &H,
@@ -391,19 +393,19 @@ impl<H: DecisionHost> fmt::Debug for PendingDecision<H> {
 }
 
 impl<H: DecisionHost> PendingDecision<H> {
-    /// The policy that it is made under.
+    /// The policy of the decision.
     pub fn policy(&self) -> &Arc<H::Policy> {
         &self.policy
     }
 
-    /// Finishes what was sent in the background and refunds what it takes.
+    /// Finishes in the background what was sent, and refunds what it takes.
     fn detach(&mut self) {
         if let Some(work) = H::gate(&self.policy).detach(&mut self.charges) {
             self.host.run_in_background(&self.policy, work);
         }
     }
 
-    /// Builds and observes the decision that these charges come to.
+    /// Builds and observes the decision on these charges.
     fn complete(&self, charges: Vec<Charge>) -> PolicyDecision {
         let gate = H::gate(&self.policy);
         let mut answer = gate.build_decision(charges, self.charges.enforced());
@@ -453,12 +455,12 @@ impl<H: DecisionHost> Drop for PendingDecision<H> {
 pub struct RefundOnDrop<C: Clock>(Option<Reservation<C>>);
 
 impl<C: Clock> RefundOnDrop<C> {
-    /// Holds what `answer` took.
+    /// Holds what a decision took.
     pub fn new(gate: &PolicyGate<C>, answer: &PolicyDecision) -> RefundOnDrop<C> {
         RefundOnDrop(Some(gate.reserve(answer)))
     }
 
-    /// The response is written: what was taken stays taken.
+    /// Called when the response is written: what was taken stays taken.
     pub fn keep(mut self) {
         self.0 = None;
     }

@@ -1,15 +1,15 @@
-//! From facts to a decision, also where the state is in a store that a fleet shares.
+//! Decides planned charges, in this process or in a shared store.
 //!
 //! # Theory
 //!
-//! Matching makes the charges, the store decides them, and the answer is built from them. In a process of its own the store
-//! is a set of tables and answers at once. In a fleet the layers of [`super::store`] answer at once what they can; the rest
-//! are [`PendingCharges`].
+//! Matching makes the charges, the store decides them, and the decision is built from them. Without a shared store
+//! the store is a set of tables and decides at once. In a fleet the layers of [`super::store`] decide at once what
+//! they can; the rest are [`PendingCharges`].
 //!
 //! # Invariant
 //!
-//! Every request is decided within the deadline of the store. A charge is sent once. A request that its caller
-//! abandons is finished in the background, and what it took is refunded.
+//! Every request is decided within the deadline of the store. A charge is sent once. A request whose caller leaves
+//! is finished in the background, and what it took is refunded.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,10 +28,10 @@ use tollgate::MAX_CHARGES;
 use tollgate::Moment;
 use tollgate::Verdict;
 
-/// Decides charges by the store. Owns everything it needs.
+/// A future of charges that the store decides. Owns everything it needs.
 type Deciding = Pin<Box<dyn Future<Output = Vec<Charge>> + Send>>;
 
-/// A planned request, as far as this process decides it at once.
+/// A planned request, decided as far as this process can.
 pub(super) enum Start {
     Decided(PolicyDecision),
     Pending(PendingCharges),
@@ -39,11 +39,11 @@ pub(super) enum Start {
 
 /// Charges that a store decides.
 pub(super) struct PendingCharges {
-    /// None once it has ended or was detached.
+    /// `None` once it has ended or was detached.
     deciding: Option<Deciding>,
-    /// Was it polled? Nothing is sent before.
+    /// Whether it was polled. Nothing is sent before.
     is_polled: bool,
-    /// The charges as they were planned.
+    /// The charges as planned.
     planned: Vec<Charge>,
     enforced: usize,
     op: StoreOp,
@@ -51,12 +51,12 @@ pub(super) struct PendingCharges {
 }
 
 impl PendingCharges {
-    /// How many of the charges are enforced.
+    /// The number of enforced charges.
     pub(super) fn enforced(&self) -> usize {
         self.enforced
     }
 
-    /// Is there nothing left to wait for?
+    /// Whether nothing is left to wait for.
     pub(super) fn is_ended(&self) -> bool {
         self.deciding.is_none()
     }
@@ -75,7 +75,7 @@ impl PendingCharges {
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Decides a planned request: at once, or as far as it can be done without waiting for the store.
+    /// Decides a planned request, or starts it if it must wait for the store.
     pub(super) fn start(
         &self,
         plan: Result<Plan, Box<PolicyDecision>>,
@@ -122,8 +122,8 @@ impl<C: Clock> PolicyGate<C> {
         })
     }
 
-    /// The caller stops waiting: returns the work that finishes what was sent and refunds what it takes. None if nothing was
-    /// sent, or nothing is taken.
+    /// Detaches a request whose caller left: returns the work that finishes what was sent and refunds what it
+    /// takes. `None` if nothing was sent, or nothing is taken.
     pub(super) fn detach(&self, pending: &mut PendingCharges) -> Option<HostFuture> {
         let is_sent = pending.is_polled && pending.op == StoreOp::Charge;
         let deciding = pending.deciding.take().filter(|_| is_sent)?;
@@ -164,11 +164,11 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// Runs what no request waits for, until `over`: prefetches of leases
-    /// ([`Sharing::Lease`](crate::Sharing::Lease)), returns, and requests whose callers left. What is under way
-    /// then is waited for. To be run beside all requests, as long as this policy is in force.
+    /// Runs background work until `over`: prefetches of leases ([`Sharing::Lease`](crate::Sharing::Lease)),
+    /// returns, and requests whose callers left. Then waits for the work in flight. Run it beside all requests
+    /// while this policy is active.
     ///
-    /// Without it a request that finds a lease used up waits for the store.
+    /// Without it, a request that finds its lease used up waits for the store.
     pub async fn run_background(&self, over: impl Future<Output = ()>) {
         match &self.fleet {
             Some(fleet) => fleet.background().run(over).await,
@@ -176,32 +176,32 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// Returns what was leased and not spent, and pushes what synced counters let pass. To be called ten times
-    /// a second where a limit is not shared exactly ([`Sharing`](crate::Sharing)).
+    /// Returns leased units that were not spent, and pushes the usage of synced counters. Call it ten times a
+    /// second if a limit is not shared exactly ([`Sharing`](crate::Sharing)).
     pub async fn sync_leases(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.maintain(self.clock.now()).await;
         }
     }
 
-    /// Leases nothing any more, and settles everything with the store: when this node ends.
+    /// Stops leasing and settles everything with the store. Call it when this node stops.
     pub async fn release_leases(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.close(self.clock.now());
             fleet.maintain(self.clock.now()).await;
-            // What was on its way when it was closed goes back, too.
+            // Borrows that were in flight at the close return their units, too.
             fleet.land().await;
             fleet.maintain(self.clock.now()).await;
         }
     }
 
-    /// What the store has leased to this node; none without a store.
+    /// Counts of leases of this node; `None` without a store.
     pub fn lease_report(&self) -> Option<LeaseReport> {
         self.fleet.as_ref().map(FleetStore::report)
     }
 
-    /// Sees to it that this node's limiters hold its share of each limit, whatever the number of nodes is
-    /// now, and forgets debts that do not count any more. To be called every now and then.
+    /// Adjusts this node's limiters to its share of each limit for the current number of nodes, and drops debts
+    /// that no longer count. Call it regularly.
     pub fn rebalance(&self) {
         let (Some(fleet), Some(store)) = (&self.fleet, self.store()) else {
             return;
@@ -211,14 +211,14 @@ impl<C: Clock> PolicyGate<C> {
         for (variant, (_, limiter)) in self.variants.iter().zip(self.limiters()) {
             let share = variant.quota.share(nodes).limit;
             if limiter.limit().algorithm() != share.algorithm() {
-                // A share is of the same kind, so this fails only for want of memory; the old share stays.
+                // A share is of the same kind, so only memory can be missing. Then the old share stays.
                 let _ = limiter.change(share);
             }
         }
     }
 }
 
-/// Takes what is left for charges that were refused and are to be taken nevertheless.
+/// Takes what is left for refused charges that are charged nevertheless.
 async fn charge_remaining<C: Clock>(
     fleet: FleetStore<C>,
     op: StoreOp,
@@ -228,7 +228,7 @@ async fn charge_remaining<C: Clock>(
     if !remaining.is_empty() {
         let by_store = |charge: &Charge| charge.outcome.is_shared();
         let request = StoreRequest {
-            // A store that has just given no answer is not asked again.
+            // A store that just failed is not asked again.
             is_local: !charges.iter().any(by_store),
             ..StoreRequest::new(StoreOp::ChargeRemaining, remaining, fleet.now())
         };

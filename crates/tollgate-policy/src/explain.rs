@@ -1,5 +1,5 @@
-//! Why a request is answered as it is: every rule, whether it is for this request and if not why not, the
-//! key, the cost, and what that limit says by itself. Takes nothing.
+//! Explains a decision: every rule, whether it matches and if not why not, the key, the cost, and the decision of
+//! that limit by itself. Takes nothing.
 
 use super::charge::{Charge, Role};
 use super::extract::{Request, RequestKey};
@@ -16,57 +16,57 @@ use tollgate::KeyOp;
 use tollgate::LimitId;
 use tollgate::Moment;
 
-/// What a request would meet.
+/// The explanation of a request.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The path as it is matched; none if it is not believed (the answer says why).
+    /// The normalised path; `None` if the path is invalid (the decision has the reason).
     pub path: Option<String>,
-    /// What would become of the request.
+    /// The decision on the request.
     pub answer: PolicyDecision,
     /// Every rule, in the order of the policy.
     pub rules: Vec<RuleExplanation>,
-    /// Where it would wait for its turn, if it may pass and there is a queue for it.
+    /// Its queue, if it may pass and a queue matches.
     pub queue: Option<QueueExplanation>,
 }
 
-/// The queue of a request, and as whom it waits there.
+/// The queue of a request, and the flow that it waits in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueExplanation {
-    /// Where it stands.
+    /// Its place in the queue.
     pub place: QueuePlace,
-    /// Whose turn it is when it is its turn.
+    /// The key of its flow.
     pub flow: ExplainedKey,
 }
 
-/// One rule and what it has to do with a request.
+/// The part of one rule in a decision.
 #[derive(Clone, Debug)]
 pub struct RuleExplanation {
-    /// The rule, by its place.
+    /// The rule, by its index.
     pub rule: usize,
-    /// Why it is not for this request; none if it is.
+    /// Why the rule does not match; `None` if it does.
     pub why_not: Option<WhyNot>,
-    /// The key that it counts for, if it is.
+    /// The key that it counts for, if it matches.
     pub key: Option<ExplainedKey>,
-    /// The tier that the client is in, by its place in the rule.
+    /// The client's tier, by its index in the rule.
     pub tier: Option<usize>,
-    /// Does an override say what this key may?
+    /// Whether an override applies to this key.
     pub is_overridden: bool,
-    /// What the request takes.
+    /// The cost.
     pub cost: u64,
-    /// What the limit says by itself, if it is asked.
+    /// The decision of this limit by itself, if it is charged.
     pub decision: Option<Decision>,
-    /// The limit that is asked; see [`PolicyGate::quota`].
+    /// The limit; see [`PolicyGate::quota`].
     pub limit: Option<LimitId>,
-    /// How it would take part.
+    /// The role of the charge.
     pub role: Option<Role>,
 }
 
 /// The key of a request for one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainedKey {
-    /// Its parts as people read them.
+    /// Its parts as text.
     pub parts: Vec<String>,
-    /// What it stands for.
+    /// Its kind.
     pub kind: ExplainedKeyKind,
 }
 
@@ -83,24 +83,24 @@ impl ExplainedKey {
     }
 }
 
-/// What a key stands for.
+/// The kind of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExplainedKeyKind {
     /// The parts that the rule names.
     Own,
-    /// A part is missing, so it is the client's address.
+    /// A part is missing, so the key is the client's address.
     Address,
-    /// A part is missing: everybody who lacks one.
+    /// A part is missing, and all such requests share one key.
     Shared,
 }
 
-/// Why a rule is not for a request: the first condition that does not hold.
+/// Why a rule does not match: the first condition that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhyNot {
-    /// It is off.
+    /// The rule is off.
     Off,
-    /// It has expired.
+    /// The rule has expired.
     Expired,
     /// The method.
     Method,
@@ -122,17 +122,17 @@ pub enum WhyNot {
     Entries,
     /// An exception holds.
     Except,
-    /// It is only for requests that no other limit matches.
+    /// The rule is only for requests that no other limit matches.
     NotTheDefault,
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Tells what a request would meet, and takes nothing.
+    /// Reports how a request would be decided, and takes nothing.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         self.explain_answer(facts, self.peek(facts))
     }
 
-    /// The same, of an answer that was got by asking and not taking; see [`DecisionOp::Peek`](crate::Op).
+    /// The same for a decision made with [`Op::Peek`](crate::Op).
     pub fn explain_answer(&self, facts: &Facts<'_>, answer: PolicyDecision) -> Explanation {
         let now = answer.issued;
         let Ok(path) = self.policy.paths.normalise(facts.path) else {
@@ -175,7 +175,7 @@ impl<C: Clock> PolicyGate<C> {
         let rule = &live.rule;
         let of_rule = |c: &&Charge| c.rule == at && c.role != Role::Candidate;
         let charged = answer.charges.iter().find(of_rule);
-        let mut told = RuleExplanation {
+        let mut explained = RuleExplanation {
             rule: at,
             why_not: why_not(live, request, now),
             key: None,
@@ -184,30 +184,30 @@ impl<C: Clock> PolicyGate<C> {
             cost: request.cost(rule),
             decision: None,
             limit: charged.map(|charge| charge.limit),
-            // A list may have decided before any limit was asked.
+            // A list may have decided before any limit was charged.
             role: charged.map_or_else(
                 || (rule.mode == Mode::Shadow).then_some(Role::Shadow),
                 |c| Some(c.role),
             ),
         };
-        if told.why_not.is_none() && charged.is_none() && Some(at) == self.fallback {
-            told.why_not = Some(WhyNot::NotTheDefault);
+        if explained.why_not.is_none() && charged.is_none() && Some(at) == self.fallback {
+            explained.why_not = Some(WhyNot::NotTheDefault);
         }
-        if told.why_not.is_some() {
-            return told;
+        if explained.why_not.is_some() {
+            return explained;
         }
-        told.tier = live.tier_of(request);
+        explained.tier = live.tier_of(request);
         if let Some(key) = request.key(rule) {
             let special = live.override_for(&key);
             let special = special.filter(|s| s.expires.is_none_or(|end| now < end));
             let special = special.map(|special| special.grant);
-            told.is_overridden = special.is_some();
-            let by_tier = told.tier.and_then(|tier| live.tiers.get(tier));
+            explained.is_overridden = special.is_some();
+            let by_tier = explained.tier.and_then(|tier| live.tiers.get(tier));
             let limit = match special {
                 Some(KeyOverrideAction::Limit(limit)) => limit,
                 _ => by_tier.copied().unwrap_or(live.base),
             };
-            told.limit = Some(limit);
+            explained.limit = Some(limit);
             let hash = self.secret.hash(&key);
             let outcome_of = |limit: LimitId| {
                 let is_its = |c: &&Charge| of_rule(c) && c.limit == limit;
@@ -224,18 +224,18 @@ impl<C: Clock> PolicyGate<C> {
                 },
                 None => {
                     let peek = KeyOp::Peek {
-                        cost: told.cost,
+                        cost: explained.cost,
                         max: None,
                     };
                     self.memory.limiter(limit).apply(hash, &peek).decision
                 }
             });
             let numbered = decisions.enumerate();
-            let numbered = numbered.map(|(place, decision)| (place, told.cost, decision));
-            told.decision = Some(tightest(numbered, now).0);
-            told.key = Some(ExplainedKey::new(&key, &rule.key, rule.missing_key));
+            let numbered = numbered.map(|(place, decision)| (place, explained.cost, decision));
+            explained.decision = Some(tightest(numbered, now).0);
+            explained.key = Some(ExplainedKey::new(&key, &rule.key, rule.missing_key));
         }
-        told
+        explained
     }
 }
 
@@ -248,7 +248,7 @@ fn why_not(live: &CompiledRule, request: &Request<'_>, now: Moment) -> Option<Wh
         return Some(WhyNot::Expired);
     }
     let fails = |only: Match| !only.holds(request.facts, request.path);
-    // Asked one by one, in the order in which people write them.
+    // One by one, in the order of a policy file.
     let m = &rule.matches;
     let one = |change: &dyn Fn(&mut Match)| {
         let mut only = Match::default();

@@ -1,4 +1,4 @@
-//! Texts of a request: parts of its key, its tier, its cost.
+//! Extracts the parts of a key, the tier and the cost from a request.
 //!
 //! Borrowed from the request wherever they stand there as they are. A value is missing if it is absent, empty, blank or
 //! there more than once; a query value also if it holds a raw `;` or a control character. The rule says what happens to a
@@ -16,16 +16,16 @@ use tollgate::{KeyHasher, Keyed};
 
 pub use crate::shared::KEY_PARTS_MAX;
 
-/// A request as the limits see it.
+/// A request as limits read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) facts: &'a Facts<'a>,
-    /// The path in its one form.
+    /// The normalised path.
     pub(super) path: &'a str,
 }
 
 impl<'a> Request<'a> {
-    /// The text that is found at `source`, unless it is missing; captures are those of `matches`.
+    /// The text at `source`, unless it is missing; captures are those of `matches`.
     pub(super) fn text(&self, source: &Source, matches: &Match) -> Option<Cow<'a, [u8]>> {
         let facts = self.facts;
         let entry = |list: &[(&'a str, &'a str)], name: &str| {
@@ -63,7 +63,7 @@ impl<'a> Request<'a> {
         self.key_by(&rule.key, rule.missing_key, &rule.matches)
     }
 
-    /// The key that these parts make of the request; captures are those of `matches`.
+    /// The key of a request by these parts; captures are those of `matches`.
     pub(super) fn key_by(
         &self,
         parts: &[KeyPart],
@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
         true
     }
 
-    /// The key of a request that lacks a part of its own.
+    /// The key of a request that lacks a part.
     fn without(&self, missing: MissingKey) -> Option<RequestKey<'a>> {
         match (missing, self.facts.client) {
             (MissingKey::Deny, _) => None,
@@ -115,19 +115,19 @@ impl<'a> Request<'a> {
                 key.push(Piece::Address(masked(client, 32, v6)));
                 Some(key)
             }
-            // Nothing is known of whoever sent it: they share one allowance.
+            // Nothing identifies the client: such requests share one allowance.
             (MissingKey::Shared | MissingKey::Address { .. }, _) => {
                 Some(RequestKey::empty(KeyKind::Shared))
             }
         }
     }
 
-    /// What the request takes from a limit.
+    /// The cost of the request.
     pub(super) fn cost(&self, rule: &LimitRule) -> u64 {
         self.cost_by(&rule.cost, &rule.matches)
     }
 
-    /// What the request takes by this rule; captures are those of `matches`.
+    /// The cost of the request by this rule; captures are those of `matches`.
     pub(super) fn cost_by(&self, cost: &CostRule, matches: &Match) -> u64 {
         match cost {
             CostRule::Asked => self.facts.cost.unwrap_or(1),
@@ -159,7 +159,7 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
-    /// Is anything said at `source`, be it blank or more than once?
+    /// Whether there is any value at `source`, even if it is blank or repeated.
     fn is_said(&self, source: &Source) -> bool {
         let mut said = false;
         match source {
@@ -171,7 +171,7 @@ impl Request<'_> {
     }
 }
 
-/// A whole number in digits; more than can be counted is as much as can be.
+/// A whole number in digits, saturated at the largest number.
 fn units(text: &[u8]) -> Option<u64> {
     let digits = text.trim_ascii();
     let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
@@ -182,24 +182,24 @@ fn units(text: &[u8]) -> Option<u64> {
     all_digits.then(|| digits.iter().fold(0, add))
 }
 
-/// The value of a query parameter, decoded. None if servers read it differently: some end a value at a `;`, some at a
-/// zero byte, and some drop control characters. Each such value would be a key of its own to this limit and one user to
-/// the server behind it.
+/// The value of a query parameter, decoded. `None` if servers read it differently: some end a value at a `;`, some
+/// at a zero byte, and some drop control characters. Each such value would be a key of its own for this limit and
+/// one user for the server behind it.
 fn query_text(raw: &str) -> Option<Cow<'_, str>> {
     let text = decoded(raw);
     let is_plain = !raw.contains(';') && !text.chars().any(char::is_control);
     is_plain.then_some(text)
 }
 
-/// The value of a header. Of several none is: whoever sends two hopes that we count one and somebody else
-/// believes the other.
+/// The value of a header. Repeated headers count as missing: a client that sends two values could be counted by
+/// one while the backend uses the other.
 fn only_value<'a>(headers: &'a dyn Headers, name: &str) -> Option<&'a [u8]> {
     let mut values = Values::default();
     headers.visit(name, &mut |value| values.add(value));
     values.only()
 }
 
-/// Values of one name, of which only a single one counts.
+/// Values of one name; only a single value counts.
 struct Values<T> {
     first: Option<T>,
     count: usize,
@@ -250,7 +250,7 @@ impl KeyPart {
         }
     }
 
-    /// The text as it is counted.
+    /// The text in its counted form.
     pub fn fold<'a>(&self, text: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         let text = match text {
             Cow::Borrowed(text) if self.trim => Cow::Borrowed(text.trim_ascii()),
@@ -350,7 +350,7 @@ impl<'a> RequestKey<'a> {
         }
     }
 
-    /// The parts as people read them.
+    /// The parts as text.
     pub(super) fn texts(&self, rule: &LimitRule) -> Vec<String> {
         self.texts_by(&rule.key, rule.missing_key)
     }
@@ -376,7 +376,7 @@ impl<'a> RequestKey<'a> {
         self.kind
     }
 
-    /// The key as every node writes it.
+    /// The key in the form that all nodes share.
     pub(super) fn shared(&self) -> SharedKey {
         let mut key = SharedKey::new(self.kind);
         for piece in self.pieces.iter().flatten() {

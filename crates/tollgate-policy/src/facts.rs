@@ -1,17 +1,17 @@
-//! What a front end has read of a request, and all that a policy may know of it.
+//! Facts of a request that a front end passes to the policy.
 //!
-//! Borrowed from the request: making facts copies nothing. What is absent is empty, so that every front
-//! end can say what it has and no more. Nothing here is trusted or normalised yet: the path is as it was
-//! sent, and the client's address is what the front end found by [`super::address`].
+//! Facts are borrowed from the request: making them copies nothing. What is absent is empty, so that every front
+//! end passes exactly what it has. Nothing here is trusted or normalised yet: the path is as it was sent, and the
+//! client's address is what the front end found by [`super::address`].
 
 use std::net::IpAddr;
 
 use super::limit_override::LimitOverride;
 
-/// Where header values come from; each front end has its own kind of map.
+/// A source of header values; each front end has its own map type.
 pub trait Headers {
-    /// Calls `each` with every value of the header `name`, in order. Names are given in lower case and
-    /// match whatever the case.
+    /// Calls `each` with every value of the header `name`, in order. `name` is in lower case; the comparison
+    /// ignores case.
     fn visit<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8]));
 }
 
@@ -46,18 +46,18 @@ impl Headers for NoHeaders {
     fn visit<'a>(&'a self, _name: &str, _each: &mut dyn FnMut(&'a [u8])) {}
 }
 
-/// What is known of one request.
+/// Facts of one request.
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
     /// The method, as sent.
     pub method: &'a str,
-    /// The path, as sent, without the query. Empty for requests that have none.
+    /// The path, as sent, without the query. Empty for requests without a path.
     pub path: &'a str,
-    /// What stands behind the `?`, as sent.
+    /// The query after the `?`, as sent.
     pub query: &'a str,
     /// The host, as sent; a port is ignored.
     pub host: &'a str,
-    /// Who sent it, as far as it can be believed.
+    /// The client's address, as far as it can be trusted.
     pub client: Option<IpAddr>,
     /// The headers.
     pub headers: &'a dyn Headers,
@@ -65,11 +65,11 @@ pub struct Facts<'a> {
     pub domain: &'a str,
     /// The entries of one Envoy descriptor.
     pub descriptor: &'a [(&'a str, &'a str)],
-    /// What a caller that speaks our own protocol tells beside all this.
+    /// Fields of a request in Tollgate's own protocol.
     pub fields: &'a [(&'a str, &'a str)],
-    /// What the caller says the request costs; asked by limits that do not say so themselves.
+    /// The cost that the caller states; used by limits without a cost rule.
     pub cost: Option<u64>,
-    /// The limit that it brings along; followed only in domains where the policy says so.
+    /// The limit that the request brings along; applied only in domains that the policy names.
     pub limit_override: Option<LimitOverride>,
 }
 

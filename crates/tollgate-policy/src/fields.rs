@@ -1,41 +1,41 @@
-//! What clients read: header fields, a status, and a body that explains a refusal.
+//! Responses to clients: header fields, a status, and a body that explains a refusal.
 //!
 //! # Theory
 //!
-//! Four families tell the same numbers, those of the binding limit:
+//! Four families of fields report the same numbers, those of the binding limit:
 //!
-//! | field | when | says |
+//! | field | when | content |
 //! |---|---|---|
 //! | `Retry-After` | refused | seconds until the same request passes, rounded up, at least 1; later by a part that depends on the key, if the policy spreads clients |
-//! | `X-RateLimit-Limit`, `-Remaining` | a limit applied | how many there are at the most, how many are left |
-//! | `X-RateLimit-Reset` | a limit applied | when it is worth asking: if refused, when the same request passes; otherwise, when everything is back |
+//! | `X-RateLimit-Limit`, `-Remaining` | a limit applied | the limit, and what is left |
+//! | `X-RateLimit-Reset` | a limit applied | if refused, when the same request passes; otherwise, when the quota is full again |
 //! | `RateLimit-Policy` | a limit applied | every enforced limit: `"name";q=10;w=2` |
 //! | `RateLimit` | a limit applied | the binding one: `"name";r=9;t=2` |
-//! | `Cache-Control: no-store` | not admitted | a refusal is for one client |
+//! | `Cache-Control: no-store` | not admitted | a refusal concerns one client |
 //!
-//! `Reset` has no standard. Clients that know only it sleep until it, so on a refusal it is the same moment
-//! as `Retry-After` without its spread: sleeping until everything is back would be needlessly long.
+//! `Reset` has no standard. Clients that know only it sleep until it, so on a refusal it is the same moment as
+//! `Retry-After` without its spread: waiting until the quota is full would be needlessly long.
 //!
-//! The last two are in the syntax of draft-ietf-httpapi-ratelimit-headers-11. There `t` is how long the
-//! `r` units should last: for a bucket the time that earns them, so that a client who spends them evenly
-//! never meets the limit; for a window of the clock what is left of it. When refused, `r` is what is left, which is less than
-//! the request costs, and `t` is the wait. A limit on requests at once has no window; its unit is `concurrent-requests`.
+//! The last two follow the syntax of draft-ietf-httpapi-ratelimit-headers-11. There `t` is how long the `r` units
+//! should last: for a bucket the time that earns them, so that a client that spends them evenly never reaches the
+//! limit; for a window of the clock the rest of the window. When refused, `r` is what is left, which is less than
+//! the request costs, and `t` is the wait. A concurrency limit has no window; its unit is `concurrent-requests`.
 //!
 //! # Under pressure
 //!
-//! What is told is what is so: `q` and `X-RateLimit-Limit` shrink with the limit, `w` stays (a bucket needs
-//! as long to be full as ever, and there is less in it), and what is left and the waits are those under
-//! the scale. The body of a refusal then says that it is for want of capacity.
+//! Fields report the effective limit. `q` and `X-RateLimit-Limit` shrink with the limit, `w` stays (a bucket needs
+//! as long to be full, and holds less), and the remainder and the waits are those under the scale. The body of a
+//! refusal then names reduced capacity as the cause.
 //!
 //! # Invariant
 //!
-//! Nothing here needs quoting: names of limits are letters, digits, `-`, `_` and `.`, everything else is
-//! a number. Numbers have at most 15 digits, as structured fields demand. Waits are rounded up.
+//! No value needs quoting: names of limits are letters, digits, `-`, `_` and `.`, and all other values are
+//! numbers. Numbers have at most 15 digits, as structured fields demand. Waits are rounded up.
 //!
-//! # What it does not know
+//! # Alternative rejected
 //!
-//! HTTP libraries: texts are appended to a buffer of the caller's, who is told which part is which field,
-//! so that all of them can be one allocation.
+//! An HTTP library's header map: texts are appended to a buffer of the caller, which learns the range of each
+//! field, so that all of them can be one allocation.
 
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ pub use problem::{
 const MOST: u64 = 999_999_999_999_999;
 const SECOND: u64 = 1_000_000_000;
 
-/// A header field that clients read.
+/// A response header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Field {
@@ -80,7 +80,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them.
+    /// All fields.
     pub const ALL: [Field; 7] = [
         Field::RetryAfter,
         Field::Limit,
@@ -105,7 +105,7 @@ impl Field {
     }
 }
 
-/// The status that an answer has in HTTP.
+/// The HTTP status of a decision.
 pub fn status(answer: &PolicyDecision) -> u16 {
     match (answer.verdict, answer.reason) {
         (Verdict::Pass | Verdict::Wait { .. }, _) => 200,
@@ -120,7 +120,7 @@ pub fn status(answer: &PolicyDecision) -> u16 {
     }
 }
 
-/// Appends the text of each field to `text` and tells `each` which part of it is which.
+/// Appends the text of each field to `text` and calls `each` with its range.
 ///
 /// ```
 /// use tollgate_policy::fields::fields;
@@ -153,14 +153,14 @@ pub fn fields<C: Clock>(
         let seconds = jittered(whole_seconds(retry_after), style.jitter_percent, binding);
         number_field(text, Field::RetryAfter, seconds, each);
     }
-    let told = binding.and_then(|charge| {
+    let reported = binding.and_then(|charge| {
         let quota = gate.quota(charge.limit)?;
         Some((charge, quota, gate.advert(charge.limit)?))
     });
-    if let Some((charge, quota, advert)) = told {
+    if let Some((charge, quota, advert)) = reported {
         let scale = gate.scale_of(charge);
         let remaining = answer.status.remaining.min(MOST);
-        // Where it is written already.
+        // The range that is written already.
         let mut written = None;
         if style.x_ratelimit != XRateLimit::Off {
             let start = text.len();
@@ -197,7 +197,7 @@ pub fn fields<C: Clock>(
     }
 }
 
-/// Appends a number, tells that it is this field, and returns where it is.
+/// Appends a number, reports its range for this field, and returns the range.
 fn number_field(
     text: &mut String,
     field: Field,
@@ -211,16 +211,16 @@ fn number_field(
     part
 }
 
-/// What is told of a quota whatever has been used of it; worked out once.
+/// The constant part of a quota's fields, computed once.
 #[derive(Clone, Debug)]
 pub(super) struct Advert {
     most: u64,
     window: Span,
     /// `"name";q=10;w=2`
     policy: Box<str>,
-    /// Where the 10 is.
+    /// The range of the 10.
     number: Range<usize>,
-    /// Where the name in its quotes ends.
+    /// The end of the quoted name.
     name_end: usize,
 }
 
@@ -256,13 +256,13 @@ impl Advert {
         self.part(0..self.name_end)
     }
 
-    /// How many there are at the most; `brought` if the request said it.
+    /// Appends the limit; `brought` is its number if the request brought it.
     fn push_most(&self, scale: Scale, brought: Option<u32>, text: &mut String) {
         if let Some(most) = brought {
             let left = |most| if most == 0 { 0 } else { scale.apply_to(most) };
             return push_number(text, left(u64::from(most)));
         }
-        // Nothing at all is told as one.
+        // A limit of zero is reported as one.
         if scale == Scale::ONE && self.most > 0 {
             text.push_str(self.part(self.number.clone()));
         } else {
@@ -304,7 +304,7 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &PolicyDecision) -> O
                 to_its_end
             }))
         }
-        // Nothing is left: until there is.
+        // Nothing is left: the time until a unit is earned.
         _ if answer.status.remaining == 0 => Some(whole_seconds(answer.status.next_after)),
         _ => {
             let (left, most) = (answer.status.remaining.min(most), most.max(1));
@@ -320,12 +320,12 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &PolicyDecision) -> O
     }
 }
 
-fn reset(told: XRateLimit, answer: &PolicyDecision) -> u64 {
+fn reset(reported: XRateLimit, answer: &PolicyDecision) -> u64 {
     let span = match answer.verdict {
         Verdict::Refuse { retry_after } => retry_after,
         _ => answer.status.full_after,
     };
-    match told {
+    match reported {
         XRateLimit::Epoch => answer.issued.plus(span).as_nanos().div_ceil(SECOND),
         _ => span.as_secs_ceil(),
     }
@@ -336,8 +336,8 @@ fn whole_seconds(span: Span) -> u64 {
     span.as_secs_ceil().max(1)
 }
 
-/// Up to `percent` more, in whole seconds, always the same for the same key. Waits of a few seconds stay
-/// what they are: less than a second cannot be told.
+/// Up to `percent` more, in whole seconds, constant for a key. Waits of a few seconds stay the same, because the
+/// field has no fractions of a second.
 fn jittered(seconds: u64, percent: u32, of: Option<&Charge>) -> u64 {
     let most_more = u128::from(seconds) * u128::from(percent) / 100;
     let spread = u128::from(of.map_or(0, Charge::spread));
@@ -369,13 +369,13 @@ fn pair_of(number: u64) -> &'static str {
     PAIRS.get(at..at + 2).unwrap_or_default()
 }
 
-/// The text of a number below 100, for whoever can make use of a text that lives for ever.
+/// The text of a number below 100, as a static string.
 pub fn small_number(number: u64) -> Option<&'static str> {
     let pair = (number < 100).then(|| pair_of(number))?;
     Some(pair.strip_prefix('0').unwrap_or(pair))
 }
 
-/// Appends a number in decimal digits, two at a time and without the machinery of `fmt`.
+/// Appends a number in decimal digits, two at a time, without `fmt`.
 pub fn push_number(text: &mut String, number: u64) {
     if let Some(small) = small_number(number) {
         return text.push_str(small);

@@ -1,22 +1,20 @@
-//! A policy with its state: facts in, answer out.
+//! The active policy with its state: facts in, decision out.
 //!
 //! # Theory
 //!
-//! A request walks straight through: its path is brought into its one form, the lists are asked, the
-//! router names the limits that may match, each that does yields a charge (limit, key, cost), and all
-//! enforced charges are taken together or not at all. Limits that are only counted are charged
-//! afterwards, one by one, and only if the request passes: a shadow must see the traffic that it would
-//! see if it were enforced, and must never change what happens to a request.
+//! Each request takes one path. Its URL path is normalised, the lists are checked, the router names the candidate
+//! limits, each limit that matches yields a charge (limit, key, cost), and all enforced charges are taken together
+//! or not at all. Limits that are only counted are charged afterwards, one by one, and only if the request passes.
+//! A shadow limit must see the traffic that it would see if it were enforced, and must never change a decision.
 //!
 //! # Invariant
 //!
-//! Every request gets an answer; there is no error here. What cannot be decided is refused, with a reason
-//! that says so.
+//! Every request gets a decision; there is no error. What cannot be decided is refused, with a reason.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Where facts come from, how an answer is written, and how its predecessor handed on the state (that is
-//! `build`).
+//! The gate does not know where facts come from, how a decision is written, or how the state of the previous
+//! policy was carried over (that is `build`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -49,12 +47,12 @@ use tollgate::{Clock, MonotonicClock};
 use tollgate::{Key, KeySecret};
 use tollgate::{Moment, Span};
 
-/// A policy in force.
+/// An active policy.
 #[derive(Debug)]
 pub struct PolicyGate<C = MonotonicClock> {
     pub(super) policy: Arc<Policy>,
-    /// The policy's limits, behind them that of its default, and that of requests that bring their own, as far
-    /// as it has these.
+    /// The policy's limits, then the limit of its default, then that of requests that bring their own, if it has
+    /// these.
     pub(super) rules: Vec<CompiledRule>,
     pub(super) fallback: Option<usize>,
     /// The limits that requests may bring along.
@@ -62,35 +60,35 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) router: Router,
     pub(super) allow: Router,
     pub(super) deny: Router,
-    /// The queues, as their paths are compared here.
+    /// The queues, with their patterns compiled to the policy's path rules.
     pub(super) queues: Vec<QueueRule>,
     pub(super) queue_router: Router,
-    /// Every quota of every rule, with its state. Beside a store that a fleet shares it holds this node's share.
+    /// Every quota of every rule, with its state. With a shared store it holds this node's share.
     pub(super) memory: Arc<MemoryStore<C>>,
-    /// What each limit of the gate is for; by its number.
+    /// The rule of each limit of the gate, by its number.
     pub(super) variants: Vec<LimitInstance>,
-    /// The limits of the gate by what they are known by.
+    /// The limits of the gate by their stable name.
     pub(super) ids: HashMap<Arc<str>, LimitId>,
     pub(super) by_name: HashMap<Arc<str>, usize>,
     pub(super) extra: Vec<RuntimeOverride>,
-    /// The quotas whose algorithm or calendar is another than in the policy before, by their ids.
+    /// The quotas whose algorithm or calendar differs from the previous policy, by their ids.
     pub(super) restarted: Vec<Arc<str>>,
     pub(super) switched_off: Arc<AtomicBool>,
-    /// What is left of all limits, in 65536ths; see `scaling`.
+    /// The pressure scale, in 65536ths; see `scaling`.
     pub(super) pressure: AtomicU32,
-    /// Held while the usage of a key is moved, by the key's hash: between taking it out of one limiter and
-    /// putting it into the other nobody else may be decided.
+    /// Held while the usage of a key moves, by the key's hash: between removing it from one limiter and adding it
+    /// to the other, no other request of the key may be decided.
     pub(super) moving: [Mutex<()>; 16],
     pub(super) secret: KeySecret,
     pub(super) clock: C,
-    /// The layers above the store that this node shares with others, if it does.
+    /// The layers above the shared store, if there is one.
     pub(super) fleet: Option<FleetStore<C>>,
 }
 
-/// An override that was made while running, beside those of the policy.
+/// An override that was added at runtime, beside those of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeOverride {
-    /// The rule, by its name. If the policy has no such rule, it waits for one.
+    /// The rule, by its name. If the policy has no such rule, the override waits for one.
     pub limit: Arc<str>,
     /// What is different.
     pub change: super::rule::Override,
@@ -108,7 +106,7 @@ pub(super) struct CompiledRule {
     pub(super) special: HashMap<Box<[u8]>, KeyOverride>,
 }
 
-/// What an override comes to.
+/// A compiled override.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyOverride {
     pub(super) grant: KeyOverrideAction,
@@ -125,17 +123,17 @@ pub(super) enum KeyOverrideAction {
 /// One quota of a rule.
 #[derive(Debug)]
 pub(super) struct LimitInstance {
-    /// What it is known by from one policy to the next.
+    /// The stable name from one policy to the next.
     pub(super) id: Arc<str>,
     pub(super) quota: Quota,
-    /// The limit that is charged with it, if there is one.
+    /// The peak that is charged with it, if there is one.
     pub(super) peak: Option<LimitId>,
     pub(super) advert: Advert,
-    /// The name as a number, the same in the next policy.
+    /// The stable name as a number.
     pub(super) stable_id: u64,
-    /// What it was in a shared store under the policies before, and until when that counts.
+    /// Its earlier quotas in a shared store under previous policies, and until when they count.
     pub(super) previous_quotas: (Vec<Quota>, Moment),
-    /// How nodes that share such a store share it, and what happens when the store gives no answer.
+    /// How nodes share it, and what happens when the store does not answer.
     pub(super) sharing: Sharing,
     pub(super) on_store_error: OnStoreError,
     pub(super) when_over: WhenOver,
@@ -143,10 +141,10 @@ pub(super) struct LimitInstance {
     pub(super) holding_time: Arc<HoldingTime>,
 }
 
-/// Charges among which the same key is looked for; with more of them the request is refused anyway.
+/// Charges among which the same key is searched; a request with more of them is refused anyway.
 const SAME_AMONG: usize = 64;
 
-/// What a request comes to while the rules are gone through.
+/// The plan of a request, filled while the rules are matched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     pub(super) charges: Vec<Charge>,
@@ -155,14 +153,14 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Adds a charge that was planned elsewhere, or more to one on the same key, and returns its place.
+    /// Adds a planned charge, or adds to one on the same key, and returns its index.
     pub(super) fn add(&mut self, charge: Charge) -> usize {
         let is_same =
             |c: &Charge| c.limit == charge.limit && c.hash == charge.hash && c.role == charge.role;
         let mut known = self.charges.iter_mut().take(SAME_AMONG).enumerate();
         if let Some((at, same)) = known.find(|(_, c)| is_same(c)) {
             same.cost = same.cost.saturating_add(charge.cost);
-            // If they brought different numbers along, the least holds for both.
+            // If the charges bring different numbers, the smallest holds.
             same.most = same.most.min(charge.most);
             return at;
         }
@@ -173,7 +171,7 @@ impl Plan {
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Decides a request in this process and charges it. Where a fleet shares a store, this node decides by its share
+    /// Decides a request in this process and charges it. With a shared store, this node decides by its share
     /// alone; [`decide`](crate::decide()) waits for the store.
     pub fn admit(&self, facts: &Facts<'_>) -> PolicyDecision {
         self.decide_here(facts, StoreOp::Charge)
@@ -189,7 +187,7 @@ impl<C: Clock> PolicyGate<C> {
         &self.policy
     }
 
-    /// A rule by its place: the policy's limits, then that of its default, then [`super::REQUEST_LIMITS`].
+    /// A rule by its index: the policy's limits, then that of its default, then [`super::REQUEST_LIMITS`].
     pub fn rule(&self, at: usize) -> Option<&LimitRule> {
         self.rules.get(at).map(|live| &live.rule)
     }
@@ -199,7 +197,7 @@ impl<C: Clock> PolicyGate<C> {
         self.rules.iter().map(|live| &live.rule)
     }
 
-    /// The place of a rule.
+    /// The index of a rule.
     pub fn rule_named(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
@@ -220,7 +218,7 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// The limit that is charged with this one, if there is one.
+    /// The peak that is charged with this limit, if there is one.
     pub(super) fn peak_of(&self, limit: LimitId) -> Option<LimitId> {
         self.variants.get(limit.index())?.peak
     }
@@ -236,30 +234,29 @@ impl<C: Clock> PolicyGate<C> {
             .map(|live| self.memory.limiter(live.base))
     }
 
-    /// Every limiter that belongs to a rule (its own, its tiers, overrides and candidate), and what it
-    /// is known by.
+    /// Every limiter of a rule (its own, its tiers, overrides and candidate), and its stable name.
     pub fn limiters(&self) -> impl Iterator<Item = (&str, &Limiter<C>)> {
         let numbered = self.variants.iter().enumerate();
         numbered.map(|(at, v)| (&*v.id, self.memory.limiter(LimitId::new(at))))
     }
 
-    /// The quota that is known by `id`.
+    /// The quota with the stable name `id`.
     pub(super) fn variant_of(&self, id: &str) -> Option<&LimitInstance> {
         self.variants.get(self.ids.get(id)?.index())
     }
 
-    /// The overrides that were made while running.
+    /// The overrides that were added at runtime.
     pub fn runtime_overrides(&self) -> &[RuntimeOverride] {
         &self.extra
     }
 
-    /// The store that this node shares with others.
+    /// The shared store.
     pub fn store(&self) -> Option<&Arc<dyn SharedStore>> {
         self.memory.store()
     }
 
-    /// The limits whose algorithm or calendar is another than in the policy before, as
-    /// [`PolicyGate::limiters`] names them. They start fresh: nothing of what they counted counts.
+    /// The limits whose algorithm or calendar differs from the previous policy, as [`PolicyGate::limiters`] names
+    /// them. They start fresh, without earlier usage.
     pub fn restarted(&self) -> impl Iterator<Item = &str> {
         self.restarted.iter().map(|id| &**id)
     }
@@ -269,19 +266,19 @@ impl<C: Clock> PolicyGate<C> {
         &self.clock
     }
 
-    /// Switches limiting off or on again, for this policy and all that succeed it. Whoever is on the
-    /// deny list stays out.
+    /// Switches limiting off or on again, for this policy and all that succeed it. Clients on the deny list stay
+    /// blocked.
     pub fn switch_off(&self, off: bool) {
         self.switched_off.store(off, Relaxed);
     }
 
-    /// Is limiting switched off?
+    /// Whether limiting is switched off.
     pub fn is_switched_off(&self) -> bool {
         self.switched_off.load(Relaxed)
     }
 
-    /// The parts of the key that a rule counts this request for, as people read them. None if a part is
-    /// missing and the rule refuses such requests, or if the path is not believed.
+    /// The parts of the key that a rule counts this request for, as text. `None` if a part is missing and the rule
+    /// refuses such requests, or if the path is invalid.
     pub fn key_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
         if let Some(texts) = self.override_texts(rule, facts) {
             return Some(texts);
@@ -292,7 +289,7 @@ impl<C: Clock> PolicyGate<C> {
         request.key(rule).map(|key| key.texts(rule))
     }
 
-    /// The same, of a key that was written for a shared store.
+    /// The same for a key in the form of a shared store.
     pub(super) fn shared_key_texts(&self, rule: usize, key: &SharedKey) -> Option<Vec<String>> {
         if let Some(texts) = self.override_shared_texts(rule, key) {
             return Some(texts);
@@ -309,7 +306,7 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// What a request is to be charged, or its answer if it is not charged at all.
+    /// Plans the charges of a request, or decides it if nothing is charged.
     pub(super) fn plan(&self, facts: &Facts<'_>, now: Moment) -> Result<Plan, Box<PolicyDecision>> {
         let ends = |verdict, reason| Err(Box::new(unlimited(verdict, reason, now)));
         let path = match self.policy.paths.normalise(facts.path) {
@@ -342,7 +339,7 @@ impl<C: Clock> PolicyGate<C> {
         Ok(plan)
     }
 
-    /// What a charge on one rule comes to, with the key given by its parts. A place without a rule limits nothing.
+    /// Plans a charge on one rule for a key given by its parts. An index without a rule limits nothing.
     pub(super) fn plan_rule_by_key(
         &self,
         rule: usize,
@@ -385,7 +382,7 @@ impl<C: Clock> PolicyGate<C> {
         let rule = &live.rule;
         let mut key = RequestKey::empty(KeyKind::Own);
         if !request.find_key(&rule.key, rule.missing_key, &rule.matches, &mut key) {
-            // There is no key to tell whether it is among those that it is enforced for.
+            // Without a key, the enforced fraction of the keys does not apply.
             if live.rule.mode == Mode::Enforce && live.rule.enforced >= FULLY_ENFORCED {
                 plan.stop.get_or_insert(Reason::MissingKey(at));
             }
@@ -473,14 +470,14 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// What the key has used of a quota of its own that has expired counts here, once.
+    /// Moves the usage of an expired own quota of a key here, once.
     fn migrate_usage(&self, from: &Limiter<C>, to: LimitId, hash: u64) {
         let lock = self.moving.get(hash as usize % self.moving.len());
         let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
         let used = from.apply(hash, &KeyOp::RemoveUsage).units;
         if used > 0 {
             for to in std::iter::once(to).chain(self.peak_of(to)) {
-                // What finds no room there is beyond what the limit holds.
+                // Units beyond what the limit holds are dropped.
                 let _ = self
                     .memory
                     .limiter(to)
@@ -490,7 +487,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 }
 
-/// The first rule of a list that is for this request.
+/// The first rule of a list that matches this request.
 fn listed(
     router: &Router,
     rules: &[ListRule],
@@ -514,7 +511,7 @@ fn listed(
     first
 }
 
-/// Does one of these hold?
+/// Whether one of these conditions holds.
 fn is_any(conditions: &[Match], request: &Request<'_>) -> bool {
     let mut conditions = conditions.iter();
     conditions.any(|condition| condition.holds(request.facts, request.path))
@@ -541,7 +538,7 @@ impl CompiledRule {
             .position(|tier| tier.name.as_bytes() == name)
     }
 
-    /// The override for a key, be it in force or over.
+    /// The override of a key, active or expired.
     pub(super) fn override_for(&self, key: &RequestKey<'_>) -> Option<&KeyOverride> {
         if self.special.is_empty() || key.kind() != KeyKind::Own {
             return None;

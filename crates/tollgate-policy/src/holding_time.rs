@@ -1,4 +1,4 @@
-//! How long the permits of a concurrency limit are held.
+//! Observes how long the permits of a concurrency limit are held.
 //!
 //! # Theory
 //!
@@ -6,9 +6,8 @@
 //! released every `h / n` on average. The mean is an exponentially weighted one over released permits, with weight 1/8.
 //!
 //! # Bounds
-//!
-//! The estimate is at least one second and at most the time that the limit itself reports, after which a permit has expired.
-//! Without any release it is one second. It promises nothing: other requests may take the permit.
+//! The estimate is at least one second and at most the time that the limit itself reports, after which a permit
+//! has expired. Without any release it is one second. It is no guarantee: other requests may take the permit.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

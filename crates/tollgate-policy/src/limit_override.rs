@@ -1,25 +1,24 @@
-//! Limits that a request brings along, in domains that follow them.
+//! Limits that requests bring along, in domains that accept them.
 //!
 //! # Theory
 //!
-//! A caller of Envoy's rate limit service may send a limit with a descriptor: so many in one second, minute,
-//! hour, day, month or year. Where the policy follows that ([`OverridePolicy`]), it stands in place of whatever
-//! limits of the policy match the descriptor. There is one fixed window for each unit, from 1970 on, and its
-//! keys are the domain and all entries of the descriptor. How many fit into it is no part of the state: it
-//! comes with the call, so whoever asks with another number goes on with what was counted.
+//! A caller of Envoy's rate limit service may send a limit with a descriptor: a number per second, minute, hour,
+//! day, month or year. Where the policy accepts that ([`OverridePolicy`]), it replaces the limits of the policy
+//! that match the descriptor. There is one fixed window for each unit, from 1970 on, and its keys are the domain
+//! and all entries of the descriptor. The number is not part of the state: it comes with the call, so a call with
+//! another number continues the same count.
 //!
 //! These windows are limits like any other: charged together with those of other descriptors or not at all,
-//! counted in the store that a fleet shares, kept from one policy to the next, and bounded in memory. While
-//! the store is away each node has its share of the number that came along.
+//! counted in the shared store, kept from one policy to the next, and bounded in memory. While the store is down
+//! each node has its share of the number.
 //!
 //! # Invariant
 //!
-//! Lists come first: who is kept out stays out, whatever limit it brings. A number of 0 lets nothing pass.
+//! Lists come first: a blocked client stays blocked, whatever limit it brings. A number of 0 lets nothing pass.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Whether the number is wise. Whoever can ask in such a domain chooses its own limits, so it is for
-//! callers that are trusted.
+//! A caller in such a domain chooses its own limits. Accept only trusted callers.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -37,22 +36,22 @@ use tollgate::Verdict;
 use tollgate::{Algorithm, Limit};
 use tollgate::{Moment, Span};
 
-/// What the limit is called in answers, metrics and logs.
+/// The rule's name in decisions, metrics and logs.
 pub const REQUEST_LIMITS: &str = "request-limits";
 
-/// More than this fits into no window.
+/// A window counts no more than this.
 const MOST: u32 = u32::MAX - 1;
 
 /// A limit that a request brings along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverride {
-    /// How many.
+    /// The number.
     pub most: u32,
-    /// In how long.
+    /// The unit of time.
     pub unit: Unit,
 }
 
-/// A length of time that has a name.
+/// A named length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// 1 second.
@@ -70,7 +69,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All of them, the shortest first.
+    /// All units, the shortest first.
     pub const ALL: [Unit; 6] = [
         Unit::Second,
         Unit::Minute,
@@ -80,7 +79,7 @@ impl Unit {
         Unit::Year,
     ];
 
-    /// How long it is.
+    /// The length of the unit.
     pub const fn span(self) -> Span {
         Span::from_secs(match self {
             Unit::Second => 1,
@@ -92,7 +91,7 @@ impl Unit {
         })
     }
 
-    /// What it is called.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Unit::Second => "second",
@@ -105,27 +104,27 @@ impl Unit {
     }
 }
 
-/// Where limits that requests bring along are followed.
+/// The domains in which limits of requests are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverridePolicy {
     /// The domains, as callers write them.
     pub domains: Vec<Arc<str>>,
-    /// Keys that there is room for, for each unit.
+    /// Room for keys, for each unit.
     pub max_keys: usize,
-    /// What happens while a shared store gives no answer.
+    /// What happens while a shared store does not answer.
     pub on_store_error: OnStoreError,
 }
 
-/// The same in force.
+/// A compiled [`OverridePolicy`].
 #[derive(Debug)]
 pub(super) struct OverrideLimits {
-    /// The place of its rule.
+    /// The index of its rule.
     pub(super) rule: usize,
     /// For each of [`Unit::ALL`].
     pub(super) units: Vec<LimitId>,
 }
 
-/// The window of a unit, with room for so many keys.
+/// The window of a unit, with room for this many keys.
 pub(super) fn window(unit: Unit, max_keys: usize) -> Result<Quota, LimitError> {
     let limit = Limit::new(Algorithm::FixedWindow {
         limit: u64::from(MOST),
@@ -135,7 +134,7 @@ pub(super) fn window(unit: Unit, max_keys: usize) -> Result<Quota, LimitError> {
     Ok(Quota::plain(limit.with_max_keys(max_keys)))
 }
 
-/// The entries of a descriptor as one text, from which they could be told again.
+/// The entries of a descriptor as one text that can be split again.
 fn entries_text(entries: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for part in entries.iter().flat_map(|(key, value)| [key, value]) {
@@ -161,13 +160,13 @@ fn entries_of(mut text: &str) -> Vec<String> {
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Are limits followed that requests in this domain bring along?
+    /// Whether limits are accepted that requests in this domain bring along.
     pub fn follows(&self, domain: &str) -> bool {
         let follow = self.policy.follow.as_ref();
         follow.is_some_and(|follow| follow.domains.iter().any(|known| **known == *domain))
     }
 
-    /// What a request is charged that brings its limit along; none if it does not, or if that is not followed.
+    /// The plan of a request that brings its limit along; `None` if it does not, or if the limit is not accepted.
     pub(super) fn plan_override(&self, facts: &Facts<'_>, now: Moment) -> Option<Plan> {
         let brought = facts.limit_override?;
         let following = self.following.as_ref()?;
@@ -176,7 +175,7 @@ impl<C: Clock> PolicyGate<C> {
         }
         let limit = *following.units.get(brought.unit as usize)?;
         let entries = entries_text(facts.descriptor);
-        // The first text decides where a cluster keeps the key: not all of a domain in one place.
+        // The first text decides the cluster slot: a domain's keys must spread over all slots.
         let key = RequestKey::from_texts([&entries, facts.domain]);
         let charge = Charge {
             rule: following.rule,
@@ -198,7 +197,7 @@ impl<C: Clock> PolicyGate<C> {
         Some(plan)
     }
 
-    /// The key of such a request as people read it, if this rule is the one for them.
+    /// The key of such a request as text, if this rule is theirs.
     pub(super) fn override_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
         let is_its = |following: &&OverrideLimits| following.rule == rule;
         self.following.as_ref().filter(is_its)?;
@@ -211,7 +210,7 @@ impl<C: Clock> PolicyGate<C> {
         )
     }
 
-    /// The same, of the key as a shared store knows it.
+    /// The same for the key in the form of a shared store.
     pub(super) fn override_shared_texts(
         &self,
         rule: usize,

@@ -1,4 +1,4 @@
-//! From decided charges to the answer.
+//! Builds a decision from decided charges.
 
 use super::charge::{Charge, Source};
 use super::gate::{Plan, PolicyGate};
@@ -10,7 +10,7 @@ use tollgate::Moment;
 use tollgate::{Decision, Origin, QuotaStatus, Verdict};
 
 impl<C: Clock> PolicyGate<C> {
-    /// Decides a request by the tables of this process, and nothing else.
+    /// Decides a request by the tables of this process.
     pub(super) fn execute(&self, plan: Plan, op: StoreOp, now: Moment) -> PolicyDecision {
         let Plan {
             mut charges,
@@ -34,7 +34,7 @@ impl<C: Clock> PolicyGate<C> {
         answer
     }
 
-    /// The answer that charges come to that a store has decided.
+    /// The decision on charges that a store has decided.
     pub(super) fn build_decision(&self, charges: Vec<Charge>, enforced: usize) -> PolicyDecision {
         let now = self.clock.now();
         let mut answer = unlimited(Verdict::Pass, Reason::Unmatched, now);
@@ -80,14 +80,14 @@ impl<C: Clock> PolicyGate<C> {
     }
 }
 
-/// The first charge that was decided so.
+/// The first charge with this source.
 fn by(charges: &[Charge], source: Source) -> Option<&Charge> {
     charges
         .iter()
         .find(|charge| charge.outcome.source == source)
 }
 
-/// Who decided a request.
+/// The origin of a decision.
 fn origin(charges: &[Charge]) -> Origin {
     let without_store = |charge: &Charge| match charge.outcome.source {
         Source::Allowed | Source::Denied => true,
@@ -100,7 +100,7 @@ fn origin(charges: &[Charge]) -> Origin {
         _ if charges.iter().any(without_store) => Origin::Degraded,
         _ if charges.iter().any(by_store) => Origin::Fresh,
         _ if charges.iter().any(locally) => Origin::Leased,
-        // Only what is counted was decided, by the share.
+        // Only counted charges were decided, by the share.
         _ if by(charges, Source::Share).is_some() => Origin::Degraded,
         _ => Origin::Fresh,
     }
@@ -109,7 +109,7 @@ fn origin(charges: &[Charge]) -> Origin {
 fn decided(decision: Decision, binding: Option<usize>) -> PolicyDecision {
     PolicyDecision {
         verdict: decision.verdict,
-        // Without a binding charge all of them are unlimited: the first of these says why.
+        // Without a binding charge all of them are unlimited: the first gives the reason.
         reason: Reason::Charge(binding.unwrap_or(0)),
         status: decision.status,
         issued: decision.issued,
@@ -118,7 +118,7 @@ fn decided(decision: Decision, binding: Option<usize>) -> PolicyDecision {
     }
 }
 
-/// An answer that no limit had a part in.
+/// A decision without any limit.
 pub(super) fn unlimited(verdict: Verdict, reason: Reason, now: Moment) -> PolicyDecision {
     PolicyDecision {
         verdict,
@@ -133,7 +133,7 @@ pub(super) fn unlimited(verdict: Verdict, reason: Reason, now: Moment) -> Policy
     }
 }
 
-/// Of several decisions, what they come to together, and which of them decides: as if they were charged.
+/// The common decision of several limits, and the binding one: as if they were charged together.
 pub(super) fn tightest(
     decisions: impl Iterator<Item = (usize, u64, Decision)>,
     now: Moment,

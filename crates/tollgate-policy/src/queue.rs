@@ -1,16 +1,14 @@
-//! Where requests that may pass wait for their turn, if not all may go at once.
+//! Queues: which admitted requests wait, in which order, when not all can run at once.
 //!
 //! # Theory
 //!
-//! A limit refuses, a queue orders. A request that no limit refused is looked at once more: the first
-//! [`QueueRule`] that matches it says in which queue it waits, as whose ([`QueuePlace::flow`]), with which
-//! weight and at which cost. Everything that waits in one queue shares its capacity: so many at once,
-//! so many a second, or both.
+//! A limit refuses, a queue orders. A request that no limit refused is matched once more: the first matching
+//! [`QueueRule`] determines its queue, its flow ([`QueuePlace::flow`]), its weight and its cost. All requests of
+//! one queue share its capacity: a number at once, a rate, or both.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! How anybody waits. A [`QueuePlace`] is only a name for where to stand; queues that really hold requests
-//! belong to whoever has a runtime.
+//! A [`QueuePlace`] only names a position. Queues that hold requests need a runtime and are outside this crate.
 
 use std::sync::Arc;
 
@@ -25,59 +23,57 @@ use tollgate::Rate;
 use tollgate::Span;
 use tollgate::shape::Adaptive;
 
-/// A queue and which requests wait in it.
+/// A queue and the requests that it is for.
 #[derive(Clone, Debug)]
 pub struct QueueRule {
     /// Its name: unique among queues, letters, digits, `-`, `_` and `.`.
     pub name: Arc<str>,
-    /// Which requests it is for. The first queue that matches is the one.
+    /// Requests that it is for. The first queue that matches is used.
     pub matches: Match,
-    /// Which of these it is not for.
+    /// Exceptions.
     pub except: Vec<Match>,
-    /// Who is served as one. Nothing: all are, in the order in which they came.
+    /// The key of a flow. Empty: all requests are one flow, in order of arrival.
     pub flow: Vec<KeyPart>,
-    /// Whom a request belongs to that lacks a part of that. `Deny` is read as `Shared`: to refuse is the
-    /// business of limits.
+    /// The flow of a request that lacks a part of the key. `Deny` is read as `Shared`, because only limits refuse.
     pub missing_key: MissingKey,
-    /// Shares by class of client. None: everybody has the same.
+    /// Weights by class of client. `None`: all have the same.
     pub weights: Option<TierWeights>,
-    /// What a request takes of the queue's capacity, compared with others.
+    /// The cost of a request, relative to others.
     pub cost: CostRule,
-    /// How many may be under way at once. None: as many as the rate lets go.
+    /// How many requests may run at once. `None`: as many as the rate releases.
     pub at_once: Option<QueueConcurrency>,
-    /// How many of one flow may be under way at once, with `at_once` or without. None: as many
-    /// as there are turns.
+    /// How many requests of one flow may run at once, with `at_once` or without. `None`: no bound.
     pub at_once_per_flow: Option<u32>,
-    /// How fast they may go, and how many of them together. None: as fast as places become free.
+    /// The rate of starts, and their burst. `None`: whenever a place is free.
     pub rate: Option<(Rate, u64)>,
-    /// How many of one flow may wait.
+    /// How many requests of one flow may wait.
     pub per_flow: usize,
-    /// How many may wait in all.
+    /// How many requests may wait in all.
     pub total: usize,
-    /// How long anybody waits at the most.
+    /// The longest wait.
     pub max_wait: Span,
 }
 
-/// Shares by class of client.
+/// Weights by class of client.
 #[derive(Clone, Debug)]
 pub struct TierWeights {
-    /// Where the name of the class is found.
+    /// The source of the class name.
     pub source: Source,
-    /// The classes and their shares, each at least 1. A request that names none of them has 1.
+    /// The classes and their weights, each at least 1. A request of no class has 1.
     pub tiers: Vec<(Arc<str>, u32)>,
 }
 
-/// How many may be under way at once.
+/// How many requests may run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueConcurrency {
-    /// Always so many.
+    /// A constant number.
     Fixed(u32),
-    /// As many as the backend is found to bear.
+    /// An adaptive number, learned from the backend.
     Adaptive(Adaptive),
 }
 
 impl QueueRule {
-    /// A queue for every request with one flow and `at_once` under way; change what is different.
+    /// A queue for every request with one flow and concurrency `at_once`. Change fields as needed.
     pub fn new(name: &str, at_once: QueueConcurrency) -> QueueRule {
         QueueRule {
             name: Arc::from(name),
@@ -96,7 +92,7 @@ impl QueueRule {
         }
     }
 
-    /// The same, with its patterns comparing paths by these rules.
+    /// The same with its patterns compiled to these path rules.
     pub(super) fn under(&self, paths: PathRules) -> QueueRule {
         let mut rule = self.clone();
         compile(&mut rule.matches, &mut rule.except, &mut rule.cost, paths);
@@ -104,23 +100,23 @@ impl QueueRule {
     }
 }
 
-/// Where a request waits.
+/// The position of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// The queue, by its place in [`super::Policy::queues`].
+    /// The queue, by its index in [`super::Policy::queues`].
     pub queue: usize,
-    /// Who it is waiting as; the same for the same flow in every policy that follows.
+    /// The flow's id; the same for the same flow under every later policy.
     pub flow: u64,
-    /// Its class, by its place in [`TierWeights::tiers`].
+    /// Its class, by its index in [`TierWeights::tiers`].
     pub tier: Option<usize>,
-    /// Its share.
+    /// Its weight.
     pub weight: u32,
-    /// What it takes, at least 1.
+    /// Its cost, at least 1.
     pub cost: u64,
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Where a request waits that no limit refused. None: it does not.
+    /// The queue place of a request that no limit refused. `None`: it does not wait.
     pub fn place(&self, facts: &Facts<'_>) -> Option<QueuePlace> {
         if self.queues.is_empty() || self.is_switched_off() {
             return None;
@@ -130,7 +126,7 @@ impl<C: Clock> PolicyGate<C> {
         self.stand(&request).map(|(place, _)| place)
     }
 
-    /// Where a request waits, and the key of its flow.
+    /// The queue place of a request, and the key of its flow.
     pub(super) fn stand<'a>(&self, request: &Request<'a>) -> Option<(QueuePlace, RequestKey<'a>)> {
         if self.is_switched_off() {
             return None;

@@ -1,6 +1,6 @@
-//! What a request took, held until its true cost is known.
+//! Reservations: what a request took, held until its actual cost is known.
 //!
-//! A refund goes to whoever paid: each charge says who that was, and when by the payer's clock.
+//! A refund goes to the layer that paid. Each charge records the layer, and the moment by that layer's clock.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use tollgate::Limiter;
 use tollgate::{Clock, MonotonicClock};
 
 impl<C: Clock> PolicyGate<C> {
-    /// Remembers what an answer took, so that it can be corrected later: once.
+    /// Records what a decision took, so that it can be settled later, once.
     pub fn reserve(&self, answer: &PolicyDecision) -> Reservation<C> {
         let taken = |charge: &Charge| {
             let paid = charge.outcome.source;
@@ -29,9 +29,9 @@ impl<C: Clock> PolicyGate<C> {
         self.held_of(answer, taken, |_| true)
     }
 
-    /// What the charges of an answer would take, to be given back although it was not taken by this answer: by a
-    /// caller that is believed to have paid it before. Not of leaky buckets, whose slots are somebody's own.
-    /// Nothing is given beyond what the limit holds.
+    /// Records what the charges of a decision would take, so that it can be refunded although this decision did
+    /// not take it: for a caller that is trusted to have paid it before. Slots of leaky buckets are excluded. A
+    /// refund never exceeds what the limit holds.
     pub fn refund_for(&self, answer: &PolicyDecision) -> Reservation<C> {
         let counts = |charge: &Charge| charge.role != Role::Unlimited;
         self.held_of(answer, counts, |limiter| !limiter.is_leaky_bucket())
@@ -72,7 +72,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 }
 
-/// What a request took, to be corrected once its true cost is known. Dropping it changes nothing.
+/// What a request took, to be settled once its actual cost is known. Dropping it changes nothing.
 #[derive(Debug)]
 pub struct Reservation<C = MonotonicClock> {
     held: Vec<Held>,
@@ -86,44 +86,43 @@ struct Held {
     cost: HeldCost,
 }
 
-/// What decides how much a charge took in the end.
+/// How the final cost of a charge is determined.
 #[derive(Debug)]
 enum HeldCost {
-    /// Nothing: it is given back when the work is over, and its holding time is counted.
+    /// A permit: it is released when the work is over, and its holding time is observed.
     Permit(Arc<HoldingTime>),
-    /// What the caller reports.
+    /// The cost that the caller reports.
     Reported,
-    /// What was said before.
+    /// The cost of the charge.
     Fixed,
 }
 
-/// How a reservation ends.
+/// How a reservation is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// The work is done and took this much.
+    /// The work is done and cost this much.
     Actual(u64),
-    /// The work is done and took what was said.
+    /// The work is done and cost what was charged.
     Done,
-    /// The work was not done: everything is given back.
+    /// The work was not done: everything is refunded.
     Cancelled,
 }
 
 impl<C: Clock> Reservation<C> {
-    /// Was nothing taken?
+    /// Whether nothing was taken.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Was anything taken in a store that a fleet shares? Then it is settled there, too:
-    /// [`Reservation::settle_everywhere`].
+    /// Whether anything was taken in a shared store. Then it is settled there, too:
     pub fn is_shared(&self) -> bool {
         let mut held = self.held.iter();
         held.any(|held| held.charge.outcome.is_shared())
     }
 
-    /// Gives back what was not used and takes what was used beyond; places in concurrency limits become
-    /// free. Returns what could not be taken because nothing was left. What was taken in a store that a fleet shares is
-    /// settled in the background ([`PolicyGate::run_background`], [`PolicyGate::sync_leases`]).
+    /// Refunds what was not used and takes what was used beyond the charge; permits are released. Returns units
+    /// that could not be taken because nothing was left. What was taken in a shared store is settled in the
+    /// background ([`PolicyGate::run_background`], [`PolicyGate::sync_leases`]).
     pub fn settle(mut self, how: Settlement) -> u64 {
         let (refunds, more) = self.corrections(how);
         if let Some(fleet) = &self.fleet {
@@ -141,7 +140,7 @@ impl<C: Clock> Reservation<C> {
         unpaid
     }
 
-    /// The same, and waits for the store. What it does not answer stays as it is there: taken.
+    /// The same, and waits for the store. Units that the store does not confirm stay taken there.
     pub async fn settle_everywhere(mut self, how: Settlement) -> u64 {
         let Some(fleet) = self.fleet.clone() else {
             return self.settle(how);
@@ -159,7 +158,7 @@ impl<C: Clock> Reservation<C> {
         unpaid
     }
 
-    /// What is to be given back, and what is to be taken in addition.
+    /// The charges to refund, and the charges to take in addition.
     fn corrections(&mut self, how: Settlement) -> (Vec<Charge>, Vec<Charge>) {
         let (mut refunds, mut more) = (Vec::new(), Vec::new());
         for held in self.held.drain(..) {

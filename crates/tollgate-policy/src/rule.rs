@@ -1,7 +1,7 @@
-//! A policy as a value: what was resolved from a file, or put together by a program.
+//! Policies as values, read from a file or built by a program.
 //!
-//! Everything here was checked by whoever made it: names are unique, numbers make limits, patterns are
-//! read. It does not know live state; [`super::PolicyGate`] gives it some.
+//! The builder has validated everything: names are unique, numbers make limits, patterns are read. A policy has no
+//! live state; [`super::PolicyGate`] adds it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,37 +17,37 @@ use tollgate::Limit;
 use tollgate::Periods;
 use tollgate::{Moment, Span};
 
-/// Which limits there are, for whom, and what happens to everyone else.
+/// The limits, what they match, and the default for all other requests.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// The limits. All that match a request are charged together, or none.
     pub limits: Vec<LimitRule>,
-    /// Who is never limited. Asked before everything but `deny`.
+    /// Requests that are never limited. Checked before everything but `deny`.
     pub allow: Vec<ListRule>,
-    /// Who is always refused. Asked first.
+    /// Requests that are always refused. Checked first.
     pub deny: Vec<ListRule>,
     /// What happens to a request that no limit matches.
     pub default: DefaultAction,
     /// How paths are made comparable.
     pub paths: PathRules,
-    /// Whose word about the client's address is taken.
+    /// The trusted proxies.
     pub proxies: Proxies,
-    /// What answers look like.
+    /// The style of responses.
     pub answers: AnswerStyle,
-    /// May keys be shown in logs and to operators as they are?
+    /// Whether keys are shown in logs and to operators.
     pub privacy: Privacy,
-    /// Where requests wait that no limit refused. The first that matches is the one.
+    /// The queues for requests that no limit refused. The first that matches is used.
     pub queues: Vec<QueueRule>,
-    /// When everybody is to have less for a while.
+    /// Load-shedding settings.
     pub pressure: Option<PressureRule>,
-    /// Where limits that requests bring along are followed; nowhere unless it is said.
+    /// Domains in which limits of requests are accepted; `None`: nowhere.
     pub follow: Option<OverridePolicy>,
 }
 
 /// What happens to a request that no limit matches.
 #[derive(Clone, Debug, Default)]
 pub enum DefaultAction {
-    /// It passes; nobody said that it should, so it is counted apart.
+    /// It passes by the built-in default, and is counted apart.
     #[default]
     Unset,
     /// It passes.
@@ -58,92 +58,91 @@ pub enum DefaultAction {
     Limit(Box<LimitRule>),
 }
 
-/// One limit and whom it is for.
+/// One limit and the requests that it is for.
 #[derive(Clone, Debug)]
 pub struct LimitRule {
     /// Its name: unique, letters, digits, `-`, `_` and `.`.
     pub name: Arc<str>,
-    /// Which requests it is for.
+    /// Requests that it is for.
     pub matches: Match,
-    /// Which of these it is not for.
+    /// Exceptions.
     pub except: Vec<Match>,
-    /// Limits, by their names, that are not charged where this one is.
+    /// Limits, by name, that are not charged where this one is.
     pub replaces: Vec<Arc<str>>,
-    /// Who shares one allowance. Nothing: everybody shares one.
+    /// The parts of the key. Empty: all requests share one allowance.
     pub key: Vec<KeyPart>,
     /// What happens if a part of the key is missing.
     pub missing_key: MissingKey,
-    /// How much.
+    /// The quota.
     pub quota: Quota,
-    /// How much it would be: counted beside, never enforced.
+    /// A candidate quota: counted, never enforced.
     pub candidate: Option<Quota>,
-    /// What a request takes.
+    /// The cost of a request.
     pub cost: CostRule,
-    /// Other quotas for other classes of clients.
+    /// Quotas of classes of clients.
     pub tiers: Option<Tiers>,
-    /// Other quotas for single keys.
+    /// Quotas of single keys.
     pub overrides: Vec<Override>,
-    /// What a request takes that does not pass.
+    /// What a refused request takes.
     pub when_over: WhenOver,
-    /// What happens while a shared store gives no answer.
+    /// What happens while a shared store does not answer.
     pub on_store_error: OnStoreError,
     /// How nodes that share a store share this limit.
     pub sharing: Sharing,
-    /// Is it enforced?
+    /// Whether it is enforced.
     pub mode: Mode,
-    /// For which part of the keys it is enforced, in ten-thousandths; the rest is counted as in shadow.
+    /// The share of keys for which it is enforced, in ten-thousandths; the rest is counted as in shadow mode.
     pub enforced: u32,
-    /// From when on it does not apply any more.
+    /// When it expires.
     pub expires: Option<Moment>,
-    /// Who answers for it.
+    /// The owner.
     pub owner: Option<String>,
-    /// Why it is there.
+    /// A comment.
     pub reason: Option<String>,
 }
 
-/// How much.
+/// A limit, with its peak and calendar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// The limit; its name is that of the rule.
     pub limit: Limit,
-    /// A second limit that is charged with it, all or none: it bounds how fast the first may be spent
+    /// A second limit that is charged with it, all or none, and bounds how fast the first may be spent
     /// ([`super::BurstCredits`]). Its name is that of the rule and `/peak`.
     pub peak: Option<Limit>,
-    /// If its windows are days, weeks or months of a calendar: which. The limit is then a fixed window
-    /// of [`Periods::window`].
+    /// The calendar, if its windows are days, weeks or months. The limit is then a fixed window of
+    /// [`Periods::window`].
     pub periods: Option<Periods>,
 }
 
-/// What the peak of a quota is called, behind the name of its rule.
+/// The suffix of a peak's name.
 pub(super) const PEAK: &str = "/peak";
 
-/// Is a limit enforced?
+/// Whether a limit is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Requests beyond it are refused.
     #[default]
     Enforce,
-    /// Requests are counted; those that would be refused are counted apart, and pass.
+    /// Requests are counted. Those that would be refused are counted apart, and pass.
     Shadow,
-    /// It is as if it were not there.
+    /// The limit is ignored.
     Off,
 }
 
-/// What a request takes from a limit if it does not pass.
+/// What a refused request takes from a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenOver {
     /// Nothing.
     #[default]
     ChargeNothing,
-    /// What it costs, as far as that is left: for costs that are told when the work is done, where refusing
-    /// has no effect.
+    /// Its cost, as far as units remain: for costs that are reported after the work, where refusing has no effect.
     ChargeRemaining,
 }
 
-/// What happens to a request while a store that several processes share gives no answer.
+/// What happens to a request while a shared store does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreError {
-    /// This node goes on alone, with its share of the limit.
+    /// This node decides by its share of the limit.
     #[default]
     Local,
     /// It passes.
@@ -158,19 +157,19 @@ pub enum Sharing {
     /// The store decides every request.
     #[default]
     Exact,
-    /// A node borrows blocks of units from the store and spends them by itself: never more than were granted,
-    /// and hardly any round trips for keys that are busy.
+    /// A node leases blocks of units from the store and spends them locally: never more than were granted, and
+    /// hardly any round trips for busy keys.
     Lease,
-    /// A node decides by what the store said last and tells it ten times a second what passed: no round trips for
-    /// keys that are known, and up to [`Quota::max_overshoot`] more than the limit for a moment.
+    /// A node decides by the last reply of the store and pushes usage ten times a second: no round trips for known
+    /// keys, and up to [`Quota::max_overshoot`] more than the limit for a moment.
     Sync,
 }
 
 impl Sharing {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Sharing; 3] = [Sharing::Exact, Sharing::Lease, Sharing::Sync];
 
-    /// What it is called in a policy file.
+    /// The name in a policy file.
     pub const fn name(self) -> &'static str {
         match self {
             Sharing::Exact => "exact",
@@ -183,7 +182,7 @@ impl Sharing {
 /// What happens to a request that lacks a part of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingKey {
-    /// It is counted for the client's address, cut to these many bits if it is IPv6.
+    /// It is counted for the client's address, cut to this many bits if it is IPv6.
     Address {
         /// Bits that count.
         v6: u8,
@@ -203,9 +202,9 @@ impl Default for MissingKey {
 /// Classes of clients with quotas of their own.
 #[derive(Clone, Debug)]
 pub struct Tiers {
-    /// Where the name of the tier is found.
+    /// The source of the tier's name.
     pub source: Source,
-    /// The tiers. A request that names none of them has the limit's own quota.
+    /// The tiers. A request of no tier has the limit's own quota.
     pub tiers: Vec<TierQuota>,
 }
 
@@ -214,7 +213,7 @@ pub struct Tiers {
 pub struct TierQuota {
     /// The tier's name.
     pub name: Arc<str>,
-    /// Its share where clients wait in line.
+    /// Its weight in queues.
     pub weight: u32,
     /// The limit's quota, scaled.
     pub quota: Quota,
@@ -223,44 +222,44 @@ pub struct TierQuota {
 /// A quota for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// The parts of the key, as they are counted (an address with its prefix, folded text).
+    /// The parts of the key in counted form (an address with its prefix, folded text).
     pub key: Vec<String>,
-    /// What is different.
+    /// The override's effect.
     pub grant: OverrideAction,
-    /// From when on it does not apply any more.
+    /// When it expires.
     pub expires: Option<Moment>,
 }
 
-/// What an override grants.
+/// The effect of an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideAction {
     /// Another quota.
     Quota(Quota),
-    /// No limit at all.
+    /// No limit.
     Unlimited,
-    /// Nothing.
+    /// Blocks the key.
     Blocked,
 }
 
-/// A condition with a name, for lists of who is let through or kept out.
+/// A named condition of the allow or deny list.
 #[derive(Clone, Debug)]
 pub struct ListRule {
-    /// What it is called in answers and logs.
+    /// Its name in decisions and logs.
     pub name: Arc<str>,
-    /// Whom it is for.
+    /// Requests that it is for.
     pub matches: Match,
-    /// Which of these it is not for.
+    /// Exceptions.
     pub except: Vec<Match>,
-    /// Why.
+    /// A comment.
     pub reason: Option<String>,
-    /// From when on it does not apply any more.
+    /// When it expires.
     pub expires: Option<Moment>,
 }
 
-/// Conditions on a request; all that are there must hold. Of several values for one thing, one must.
+/// Conditions on a request; all that are set must hold. Of several alternatives for one field, one must.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
-    /// Methods, in upper case. None: any.
+    /// Methods, in upper case. Empty: any.
     pub methods: Vec<String>,
     /// Paths, after normalisation. None: any.
     pub paths: Vec<PathPattern>,
@@ -280,18 +279,18 @@ pub struct Match {
     pub entries: Vec<(String, ValueTest)>,
 }
 
-/// What must hold for a value.
+/// A test of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueTest {
-    /// It is there. A header must be there once and not blank, as in a key.
+    /// It is present. A header must be present exactly once and not blank, as in a key.
     Present,
     /// The opposite of `Present`.
     Absent,
-    /// It is like one of these.
+    /// It matches one of these patterns.
     Like(Vec<TextPattern>),
 }
 
-/// Where a text of a request is found.
+/// The source of a text in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The client's address, cut to these many bits.
@@ -309,7 +308,7 @@ pub enum Source {
     Cookie(String),
     /// The whole path.
     Path,
-    /// What stands in the path at a `{name}` of the pattern that matched.
+    /// The segment at a `{name}` of the path pattern that matched.
     Capture(String),
     /// The method.
     Method,
@@ -317,56 +316,55 @@ pub enum Source {
     Host,
     /// An entry of an Envoy descriptor.
     Descriptor(String),
-    /// A field of a request in our own protocol.
+    /// A field of a request in Tollgate's own protocol.
     Field(String),
 }
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPart {
-    /// Where it is found.
+    /// Its source.
     pub source: Source,
-    /// Is white space around it dropped?
+    /// Whether white space around it is dropped.
     pub trim: bool,
-    /// Do upper and lower case count as the same?
+    /// Whether upper and lower case are equal.
     pub lowercase: bool,
 }
 
-/// What a request takes.
+/// The cost of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CostRule {
-    /// What the caller says, or one.
+    /// What the caller states, or one.
     #[default]
     Asked,
-    /// Always this much, whatever the caller says.
+    /// Constant, whatever the caller states.
     Constant(u64),
-    /// By the route; the first that matches counts.
+    /// By route; the first that matches counts.
     Routes {
-        /// Methods (none: any), a path, and what it takes.
+        /// Methods (empty: any), a path, and the cost.
         routes: Vec<(Vec<String>, PathPattern, u64)>,
-        /// What everything else takes.
+        /// The cost of all other requests.
         default: u64,
     },
-    /// What the request says. What it does not say in digits takes `most`.
+    /// What the request states. A value that is not in digits costs `most`.
     From {
-        /// Where it says so.
+        /// The source of the value.
         source: Source,
-        /// If it says nothing.
+        /// The cost if the value is missing.
         default: u64,
-        /// It never takes less.
+        /// The least cost.
         least: u64,
-        /// It never takes more.
+        /// The greatest cost.
         most: u64,
     },
 }
 
-/// What answers to clients look like.
+/// The style of responses to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerStyle {
     /// `Retry-After` on refusals.
     pub retry_after: bool,
-    /// Up to this many hundredths are added to `Retry-After`, by the key, so that clients do not come
-    /// back together.
+    /// Up to this many percent are added to `Retry-After`, by the key, so that clients do not return together.
     pub jitter_percent: u32,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub x_ratelimit: XRateLimit,
@@ -388,7 +386,7 @@ impl Default for AnswerStyle {
     }
 }
 
-/// How `X-RateLimit-Reset` is told.
+/// The form of `X-RateLimit-Reset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XRateLimit {
     /// None of the three headers.
@@ -400,7 +398,7 @@ pub enum XRateLimit {
     Epoch,
 }
 
-/// May keys be shown?
+/// Whether keys are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Privacy {
     /// As they are.
@@ -420,7 +418,7 @@ impl Quota {
         }
     }
 
-    /// The same with room for at least so many keys.
+    /// The same with room for at least this many keys.
     #[must_use]
     pub fn with_max_keys(self, max_keys: usize) -> Quota {
         Quota {
@@ -442,7 +440,7 @@ impl Quota {
         }
     }
 
-    /// The `q` and `w` that clients are told of the limit: how many, and in how long (rounded up to seconds).
+    /// The `q` and `w` that clients see: the limit, and its period (rounded up to seconds).
     pub fn advertised(&self) -> (u64, Span) {
         use tollgate::Algorithm as A;
         let fill = |rate: tollgate::Rate, units: u64| rate.time_to_earn(units);
@@ -466,7 +464,7 @@ impl Quota {
 }
 
 impl fmt::Display for Quota {
-    /// How much, without a name.
+    /// The limit without a name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match BurstCredits::from_quota(self) {
             Some(BurstCredits {
@@ -481,7 +479,7 @@ impl fmt::Display for Quota {
 }
 
 impl LimitRule {
-    /// A rule for every request, with one allowance for everybody; change what is different.
+    /// A rule for every request, with one shared allowance. Change fields as needed.
     pub fn new(name: &str, quota: Quota) -> LimitRule {
         LimitRule {
             name: Arc::from(name),
@@ -507,5 +505,5 @@ impl LimitRule {
     }
 }
 
-/// [`LimitRule::enforced`] of a limit that is enforced for everybody.
+/// [`LimitRule::enforced`] of a limit that is enforced for all keys.
 pub const FULLY_ENFORCED: u32 = 10_000;

@@ -1,20 +1,20 @@
-//! A policy while everybody is to have less.
+//! Applies the pressure scale to all limits of a policy.
 //!
 //! # Theory
 //!
-//! One number says how much is left of everything. Each limit gets what the policy makes of it: those of a
-//! tier down to that tier's floor, all others (a rule's own quota, overrides, candidates) down to the plain
-//! one ([`PressureRule::scale_of`]). Limits that are only counted shrink too: a shadow must see what it would
-//! see if it were enforced. [`tollgate::algorithm::scale`] tells what it comes to for a key.
+//! One number scales all limits. The policy maps it to each limit: those of a tier down to that tier's floor, all
+//! others (a rule's own quota, overrides, candidates) down to the common floor ([`PressureRule::scale_of`]).
+//! Limits that are only counted shrink too: a shadow limit must see what it would see if it were enforced.
+//! [`tollgate::algorithm::scale`] defines the effect on a key.
 //!
 //! # Invariant
 //!
-//! A policy that succeeds another is under the pressure that the other was under when it was built.
+//! A new policy starts under the pressure of the policy that it replaces.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! When there is pressure, and for how long. What a store that a fleet shares decides is not scaled: only
-//! the shares of this node are, by which it decides when that store gives no answer.
+//! The scale applies to this process. Decisions of a shared store are not scaled: only this node's shares are,
+//! which decide when that store does not answer.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use tollgate::Clock;
 use tollgate::Scale;
 
 impl<C: Clock> PolicyGate<C> {
-    /// Leaves only `scale` of all limits, from the next request on, each down to its floor. Takes as long as
-    /// there are limits in the policy, however many keys they have.
+    /// Scales all limits, from the next request on, each down to its floor. Takes time in the number of limits,
+    /// not of keys.
     pub fn set_pressure(&self, scale: Scale) {
         self.pressure.store(scale.as_q16(), Relaxed);
         let rule = self.pressure_rule();
@@ -52,12 +52,12 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// How much is left of all limits, floors aside.
+    /// The scale of all limits, without floors.
     pub fn pressure(&self) -> Scale {
         Scale::from_q16(self.pressure.load(Relaxed))
     }
 
-    /// What the policy says about pressure, or what goes without saying.
+    /// The policy's load-shedding settings, or the default.
     pub fn pressure_rule(&self) -> Cow<'_, PressureRule> {
         match &self.policy.pressure {
             Some(rule) => Cow::Borrowed(rule),
@@ -65,7 +65,7 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// How much is left for each tier that a limit or a floor names, in order of their names.
+    /// The scale of each tier that a limit or a floor names, in order of their names.
     pub fn pressure_by_tier(&self) -> Vec<(Arc<str>, Scale)> {
         let rule = self.pressure_rule();
         let of_limits = self.rules().flat_map(|rule| &rule.tiers);
@@ -75,14 +75,14 @@ impl<C: Clock> PolicyGate<C> {
         names.sort();
         names.dedup();
         let scale = self.pressure();
-        let told = names.into_iter().map(|name| {
+        let scales = names.into_iter().map(|name| {
             let left = rule.scale_of(Some(&name), scale);
             (name, left)
         });
-        told.collect()
+        scales.collect()
     }
 
-    /// How much was left of the limit that decided this charge.
+    /// The scale of the limit that decided this charge.
     pub(super) fn scale_of(&self, charge: &Charge) -> Scale {
         if charge.outcome.is_shared() {
             Scale::ONE
@@ -91,7 +91,7 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// Is the answer by a limit that is lower than usual?
+    /// Whether the decision is by a scaled limit.
     pub(super) fn is_pressed(&self, answer: &PolicyDecision) -> bool {
         let binding = answer.binding().filter(|c| c.role == Role::Enforced);
         binding.is_some_and(|charge| self.scale_of(charge) != Scale::ONE)

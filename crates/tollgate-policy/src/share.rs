@@ -1,11 +1,10 @@
-//! A node's share of a limit, for when nobody counts for all of them.
+//! A node's share of a limit, for use while the shared store does not answer.
 //!
 //! # Theory
 //!
-//! Of `n` nodes each takes the `n`-th part: of the rate, and of what can be saved. Together they then admit
-//! at most what the whole limit admits, in any stretch of time, whoever of them is asked. What does not
-//! divide is rounded down, but a node can always take one: with fewer units than nodes, together they
-//! can take one each.
+//! Each of `n` nodes takes the `n`-th part of the rate and of the burst. Together they then admit at most what the
+//! whole limit admits, in any period, whichever nodes get the traffic. Parts are rounded down, but a node can
+//! always take one unit: with fewer units than nodes, together they can take one each.
 
 use super::rule::Quota;
 use tollgate::Rate;
@@ -13,7 +12,7 @@ use tollgate::Span;
 use tollgate::{Algorithm, Limit};
 
 impl Quota {
-    /// What one of `nodes` may let pass on its own.
+    /// The quota that one of `nodes` may admit on its own.
     #[must_use]
     pub(super) fn share(&self, nodes: u32) -> Quota {
         if nodes <= 1 {
@@ -29,7 +28,7 @@ impl Quota {
 
 fn limit_share(whole: &Limit, nodes: u32) -> Limit {
     let algorithm = share_of(whole.algorithm(), u64::from(nodes));
-    // A share that makes no limit (a rate too slow to be counted) is not taken.
+    // A share that makes no limit (a rate too slow to be counted) is not used.
     let share = Limit::new(algorithm).unwrap_or_else(|_| whole.clone());
     share
         .with_name(whole.name())
@@ -50,7 +49,7 @@ fn share_of(algorithm: &Algorithm, nodes: u64) -> Algorithm {
         },
         Algorithm::Gcra { rate, tolerance } => {
             let rate_here = slower(rate);
-            // It holds 1 + tolerance * rate; of that the n-th part, but at least one.
+            // It holds 1 + tolerance * rate; the share is the n-th part of that, but at least one.
             let whole = rate.earned_in(tolerance).saturating_add(1);
             Algorithm::Gcra {
                 rate: rate_here,

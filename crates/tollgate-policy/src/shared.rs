@@ -1,24 +1,23 @@
-//! A store that several processes share: what is asked of it, and what it answers.
+//! Interface of a store that several processes share.
 //!
 //! # Theory
 //!
-//! Whoever holds the state decides. A shared store holds it elsewhere, so a request's charges are sent
-//! there together, in one round trip, and come back as outcomes; the policy makes an answer of them as it
-//! does of its own decisions. Spans cross the wire, moments never do, except that a charge remembers the
-//! store's own moment so that it can be given back strictly.
+//! The holder of the state decides. A shared store holds it elsewhere, so a request's charges are sent there
+//! together, in one round trip, and come back as outcomes. The policy builds a decision of them as it does of its
+//! own. Spans cross the wire, moments never do, except that a charge carries the store's own moment so that it can
+//! be refunded strictly.
 //!
-//! Limits are made known once, when a policy is put in force ([`SharedStore::prepare`]); a request then
-//! names them by their place.
+//! Limits are prepared once, when a policy is activated ([`SharedStore::prepare`]). A request then names them by
+//! index.
 //!
 //! # Invariant
 //!
-//! A store answers in time or says that it does not ([`StoreFault`]), whatever happens to it: it knows its
-//! deadline. What then becomes of a request is for the policy to say, limit by limit
-//! ([`crate::OnStoreError`]).
+//! A store answers in time or reports a fault ([`StoreFault`]), in every situation: it has its own deadline. The
+//! policy then decides the request, limit by limit ([`crate::OnStoreError`]).
 //!
-//! # What it does not know
+//! # Implementations
 //!
-//! Sockets and protocols. A crate that does implements these traits.
+//! This module contains no socket and no protocol. `tollgate-redis` implements these traits.
 
 use std::fmt;
 use std::future::Future;
@@ -31,35 +30,35 @@ use tollgate::LimitId;
 use tollgate::{Moment, Span};
 use tollgate::{QuotaStatus, Verdict};
 
-/// Parts of a key at the most.
+/// Most parts of a key.
 pub const KEY_PARTS_MAX: usize = 8;
 
-/// Entries of a sliding log in a shared store at the most: a refund may have to rewrite half of them, and the server does
-/// nothing else meanwhile (on a Redis about 1.3 ms for ten thousand, 7 ms for this many).
+/// Most entries of a sliding log in a shared store. A refund may have to rewrite half of them, which blocks the
+/// server (a Redis about 1.3 ms for ten thousand, 7 ms for this many).
 pub const LOG_MAX: u64 = 50_000;
 
-/// What a shared store promises to answer later, in time.
+/// The pending answer of a shared store.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreFault>> + Send + 'a>>;
 
 /// A store that several processes share.
 pub trait SharedStore: fmt::Debug + Send + Sync + 'static {
-    /// Makes the limits of a policy chargeable. Asks nobody: it works without the store.
+    /// Makes the limits of a policy chargeable. Sends nothing: it works without a connection.
     ///
     /// # Errors
-    /// The place of the first limit that this store cannot enforce, and why.
+    /// The index of the first limit that this store cannot enforce, and why.
     fn prepare(
         &self,
         limits: &[SharedLimit<'_>],
     ) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)>;
 
-    /// Over how many nodes a limit is spread while the store is away: all that share it, as far as this
-    /// one knows. At least one.
+    /// The number of nodes that divide a limit while the store is down: all that share it, as far as this one
+    /// knows. At least one.
     fn nodes(&self) -> u32;
 
-    /// How it is doing.
+    /// The state of the store.
     fn report(&self) -> StoreReport;
 
-    /// Tells the others that this node is gone: when it ends. It waits for a moment at the most.
+    /// Reports to the other nodes that this node stops. It waits only briefly.
     fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::ready(()))
     }
@@ -67,35 +66,36 @@ pub trait SharedStore: fmt::Debug + Send + Sync + 'static {
 
 /// The limits of one policy, as a shared store charges them.
 pub trait SharedLimits: fmt::Debug + Send + Sync + 'static {
-    /// Decides all charges together, in order. Enforced ones are taken all or none; those that are only
-    /// counted are taken one by one ([`SharedCharge::with_next`] excepted), and only if all enforced ones are. One outcome for each charge.
+    /// Decides all charges together, in order. Enforced ones are taken all or none. Those that are only counted
+    /// are taken one by one ([`SharedCharge::with_next`] excepted), and only if all enforced ones are. Returns one
+    /// outcome for each charge.
     fn charge<'a>(&'a self, request: &'a SharedRequest) -> Answering<'a, Vec<SharedOutcome>>;
 
     /// Corrects what was taken. Returns the units that could not be taken because nothing was left.
     fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64>;
 }
 
-/// A limit that is to be made known.
+/// A limit to prepare.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedLimit<'a> {
-    /// What it is known by from one policy to the next, on every node: `rule`, `rule@tier`,
-    /// `rule+candidate`, or `rule!` and the numbers of an override.
+    /// The stable name on every node and under every policy: `rule`, `rule@tier`, `rule+candidate`, or `rule!` and
+    /// the numbers of an override.
     pub id: &'a str,
-    /// How much.
+    /// The quota.
     pub quota: &'a Quota,
-    /// What it was under the policies before, the last first: the same algorithm with other numbers. A key's
-    /// usage counts on.
+    /// Its quotas under the previous policies, the latest first: the same algorithm with other numbers. A key's
+    /// usage carries over.
     pub before: &'a [Quota],
-    /// May keys be written as they are? Otherwise only as a hash.
+    /// Whether keys may be written in plain. Otherwise only as a hash.
     pub plain: bool,
 }
 
-/// What is asked of the store for one request.
+/// One request to the store.
 #[derive(Clone, Debug)]
 pub struct SharedRequest {
-    /// Take, or only tell what taking would come to?
+    /// Whether units are taken, or only the result is reported.
     pub take: bool,
-    /// How long whoever asks has waited already: the deadline of the store is for all of it.
+    /// How long the caller has waited already. The store's deadline includes it.
     pub waited: Span,
     /// The charges, in the order of the policy.
     pub charges: Vec<SharedCharge>,
@@ -104,34 +104,34 @@ pub struct SharedRequest {
 /// One charge.
 #[derive(Clone, Debug)]
 pub struct SharedCharge {
-    /// The limit, by its place among those that were prepared.
+    /// The limit, by its index among the prepared ones.
     pub limit: LimitId,
-    /// Whom it is for.
+    /// The key.
     pub key: SharedKey,
-    /// How much.
+    /// The cost.
     pub cost: u64,
-    /// How many fit into the limit for this charge, if that came with the request: the limit is then a
-    /// fixed window, and its own number is only a bound.
+    /// The limit's number for this charge, if it came with the request. The limit is then a fixed window, and its
+    /// own number is only a bound.
     pub most: Option<u32>,
-    /// Can it refuse the request, or is it only counted?
+    /// Whether it can refuse the request; otherwise it is only counted.
     pub enforced: bool,
-    /// If it is only counted: is it with the next charge, so that both are taken or none? Both then say what they say
-    /// together. Neither is on a sliding log.
+    /// For counted charges: whether it is taken together with the next charge or not at all. Both then have the
+    /// common verdict. Neither is on a sliding log.
     pub with_next: bool,
-    /// Units that this node let pass while the store was away: taken first, as far as they fit.
+    /// Debt: units that this node admitted while the store was down. They are taken first, as far as they fit.
     pub owed: u64,
 }
 
-/// What became of one charge.
+/// The outcome of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedOutcome {
-    /// What this limit says, whatever the others do.
+    /// The verdict of this limit by itself.
     pub verdict: Verdict,
-    /// What is left: afterwards if it was taken (or would be, if only asked), otherwise as it stands.
+    /// The status: after the charge if it was taken (or would be, if only asked), otherwise as it is.
     pub status: QuotaStatus,
-    /// The store's own moment, to be shown when settling.
+    /// The store's own moment. Settling needs it.
     pub issued: Moment,
-    /// Of what was told as owed, units for which there was no room.
+    /// Units of the reported debt for which there was no room.
     pub unpaid: u64,
 }
 
@@ -140,17 +140,17 @@ pub struct SharedOutcome {
 pub struct SharedSettle {
     /// The limit.
     pub limit: LimitId,
-    /// Whom it was for.
+    /// The key.
     pub key: SharedKey,
     /// When it was taken, by the store's clock.
     pub issued: Moment,
-    /// What was taken.
+    /// Units that were taken.
     pub taken: u64,
-    /// What was used. All that was taken is given back if it is 0.
+    /// Units that were used. With 0 all that was taken is refunded.
     pub used: u64,
 }
 
-/// What a key is made of, so that a fallback is never mistaken for somebody's own key.
+/// The kind of a key, so that a fallback key never equals a key of parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyKind {
     /// The parts that the rule names.
@@ -158,7 +158,7 @@ pub enum KeyKind {
     Own,
     /// The client's address instead.
     Address,
-    /// Nothing: everybody who lacks a part.
+    /// None: all requests that lack a part share it.
     Shared,
 }
 
@@ -181,7 +181,7 @@ impl SharedKey {
         }
     }
 
-    /// Adds a part. What comes after [`KEY_PARTS_MAX`] of them is not part of the key.
+    /// Adds a part. Parts beyond [`KEY_PARTS_MAX`] are ignored.
     pub fn push(&mut self, part: &[u8]) {
         if let Some(end) = self.ends.get_mut(usize::from(self.count)) {
             self.bytes.extend_from_slice(part);
@@ -210,13 +210,13 @@ impl SharedKey {
     }
 }
 
-/// Why a shared store gave no answer. In every case the request is decided without it; a charge whose
-/// answer was lost may have been taken, and is never sent again.
+/// Why a shared store did not answer. In every case the request is decided without it. A charge whose answer was
+/// lost may have been taken, and is never sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFault {
-    /// Of which kind.
+    /// The kind.
     pub kind: FaultKind,
-    /// In the words of whoever noticed.
+    /// Details, as reported by the client library or server.
     pub detail: Arc<str>,
 }
 
@@ -224,24 +224,24 @@ pub struct StoreFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// There is no connection: it is being made in the background.
+    /// No connection; the background is connecting.
     Away,
     /// No answer in time.
     Late,
-    /// More is in flight than may be.
+    /// Too many operations are in flight.
     Busy,
     /// The connection broke before the answer came.
     Broken,
-    /// The answer is not one to this question.
+    /// The reply does not match the request.
     Garbled,
-    /// The server is there and cannot: it loads, is out of memory, is no primary any more.
+    /// The server is up but cannot serve: it loads, is out of memory, or is no primary any more.
     Unable,
-    /// The server refuses, and somebody has to change something: password, permissions, a foreign key.
+    /// The server refuses until an operator changes something: password, permissions, a foreign key.
     Refused,
 }
 
 impl FaultKind {
-    /// All of them, in order.
+    /// All kinds, in order.
     pub const ALL: [FaultKind; 7] = [
         FaultKind::Away,
         FaultKind::Late,
@@ -252,7 +252,7 @@ impl FaultKind {
         FaultKind::Refused,
     ];
 
-    /// What it is called in metrics and logs.
+    /// The name in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             FaultKind::Away => "away",
@@ -284,53 +284,53 @@ impl fmt::Display for StoreFault {
 
 impl std::error::Error for StoreFault {}
 
-/// How a shared store is doing.
+/// The state of a shared store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreReport {
-    /// Every server that it talks to.
+    /// The servers that it uses.
     pub servers: Vec<ServerReport>,
     /// Nodes that share the store, this one included, as far as it knows.
     pub nodes: u32,
-    /// What is wrong with the store and somebody should change: code and words.
+    /// A fault of the store that an operator should fix: code and text.
     pub warnings: Vec<(&'static str, String)>,
-    /// Decisions that it answered, by how long that took.
+    /// Decisions that it answered, by latency.
     pub answered: Latencies,
     /// Decisions that it did not answer, by [`FaultKind::ALL`].
     pub faults: [u64; FaultKind::ALL.len()],
-    /// Scripts that were sent whole because the server did not know them.
+    /// Scripts that were sent in full because the server did not know them.
     pub reloaded_scripts: u64,
-    /// Errors that a script gave, and answers that our own arithmetic does not agree with.
+    /// Errors of a script, and replies that disagree with the core's arithmetic.
     pub script_errors: u64,
-    /// Questions that were sent on to another server of a cluster.
+    /// Operations that were redirected to another server of a cluster.
     pub redirects: u64,
-    /// Charges that were given back because another server refused its part.
+    /// Charges that were refunded because another server refused its part.
     pub compensated: u64,
 }
 
 /// One server of a shared store.
 #[derive(Clone, Debug, Default)]
 pub struct ServerReport {
-    /// Where it is.
+    /// Its address.
     pub address: String,
-    /// Is it asked? Otherwise requests are decided without it, and it is tried in the background.
+    /// Whether it is used. Otherwise requests are decided without it, and it is probed in the background.
     pub is_up: bool,
-    /// Times that it was given up.
+    /// Times that it was marked down.
     pub broken: u64,
-    /// Times that a connection to it was made.
+    /// Connections made.
     pub connected: u64,
-    /// How far its replicas are behind, in seconds; none if it has none or does not tell.
+    /// Replication lag in seconds; `None` if it has no replicas or does not report it.
     pub replica_lag: Option<u64>,
-    /// Why it is not asked; `None` if it is, or if the first connection attempt has not ended.
+    /// Why it is down; `None` if it is up, or if the first connection attempt has not ended.
     pub last_fault: Option<String>,
 }
 
-/// How long answers took.
+/// A histogram of latencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
-    /// For each of [`Latencies::BOUNDS_US`], how many took at most as long; not added up. One more for the
-    /// rest.
+    /// For each of [`Latencies::BOUNDS_US`], the number within the bound and above the previous one. One more for
+    /// the rest.
     pub counts: [u64; Latencies::BOUNDS_US.len() + 1],
-    /// All of them together, in microseconds.
+    /// The sum, in microseconds.
     pub sum_us: u64,
 }
 

@@ -1,7 +1,7 @@
-//! The state of a policy as bytes: every limiter, what it is known by, and the secret of the keys.
+//! Snapshots of a policy: every limiter, its stable name, and the secret of the keys.
 //!
-//! Limits are written with their numbers, so that a restart with another policy does as a reload does: a changed
-//! number keeps what was used, a changed algorithm starts fresh.
+//! Limits are written with their numbers, so that a restart with another policy acts like a reload: a changed
+//! number keeps usage, a changed algorithm starts fresh.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tollgate::Clock;
 use tollgate::KeySecret;
 use tollgate::snapshot::{RestoreError, RestoredLimiter, SnapshotReader, SnapshotWriter};
 
-/// Limits in a saved state at the most.
+/// Most limits in a snapshot.
 const LIMITERS_MAX: usize = 1 << 20;
 
 impl<C: Clock> PolicyGate<C> {
-    /// All that was counted, as bytes for [`PriorState::from_saved`]. Decisions go on meanwhile. Keep them
-    /// as you would keep a password: they hold the secret that keys are hashed with.
+    /// All usage, as bytes for [`PriorState::from_saved`]. Decisions continue meanwhile. Keep the bytes secret
+    /// like a password: they hold the secret that keys are hashed with.
     pub fn save(&self) -> Vec<u8> {
         let mut to = SnapshotWriter::default();
         self.secret.save(&mut to);
@@ -31,10 +31,10 @@ impl<C: Clock> PolicyGate<C> {
 }
 
 impl PriorState {
-    /// What was saved by [`PolicyGate::save`].
+    /// Reads what [`PolicyGate::save`] wrote.
     ///
     /// # Errors
-    /// Bytes that were not.
+    /// Other bytes.
     pub fn from_saved(bytes: &[u8]) -> Result<PriorState, RestoreError> {
         let mut from = SnapshotReader::new(bytes);
         let secret = KeySecret::restored(&mut from)?;

@@ -1,4 +1,4 @@
-//! Several descriptors of one request are one decision.
+//! Several descriptors of one request are decided together.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -22,7 +22,7 @@ fn entries(all: &[(&str, Option<&str>)]) -> Vec<(String, ValueTest)> {
     all.iter().map(one).collect()
 }
 
-/// A limit for descriptors of one entry with this key, each value counted by itself.
+/// A limit for descriptors of one entry with this key, which counts each value by itself.
 fn rule(key: &str, burst: u64) -> LimitRule {
     let limit = Limit::token_bucket("1/h".parse().unwrap(), burst).unwrap();
     let mut rule = LimitRule::new(key, Quota::plain(limit));
@@ -39,7 +39,7 @@ fn gate(limits: Vec<LimitRule>) -> Gate {
     Arc::new(PolicyGate::new(policy, ManualClock::new()).unwrap())
 }
 
-fn together(
+fn decide_together(
     gate: &Gate,
     descriptors: &[&[(&str, &str)]],
     op: Op,
@@ -51,13 +51,13 @@ fn together(
     let facts: Vec<_> = facts.collect();
     match decide_batch(&NoHost::new(), gate, &facts, op, None) {
         (Decide::Ready(answer), parts) => (answer, parts),
-        (Decide::Pending(_), _) => panic!("nothing is elsewhere"),
+        (Decide::Pending(_), _) => panic!("there is no remote store"),
     }
 }
 
 /// What is left for each descriptor.
 fn left(gate: &Gate, descriptors: &[&[(&str, &str)]]) -> Vec<u64> {
-    let (answer, parts) = together(gate, descriptors, Op::Peek);
+    let (answer, parts) = decide_together(gate, descriptors, Op::Peek);
     let of = |part: &BatchPart| {
         gate.charge_status(&answer, part.charges[0])
             .unwrap()
@@ -67,12 +67,12 @@ fn left(gate: &Gate, descriptors: &[&[(&str, &str)]]) -> Vec<u64> {
 }
 
 #[test]
-fn what_one_of_them_refuses_costs_none_of_them() {
+fn a_descriptor_that_is_refused_costs_none_of_them() {
     let gate = gate(vec![rule("user", 5), rule("path", 1)]);
     let both: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("path", "/a")]];
-    assert!(together(&gate, &both, Op::Charge).0.is_admitted());
+    assert!(decide_together(&gate, &both, Op::Charge).0.is_admitted());
     for _ in 0..3 {
-        let (answer, parts) = together(&gate, &both, Op::Charge);
+        let (answer, parts) = decide_together(&gate, &both, Op::Charge);
         assert!(!answer.is_admitted());
         let says = |part: &BatchPart| {
             gate.charge_outcome(&answer, part.charges[0], true)
@@ -89,13 +89,13 @@ fn what_one_of_them_refuses_costs_none_of_them() {
 fn one_key_of_two_descriptors_is_charged_once_for_both() {
     let gate = gate(vec![rule("user", 5)]);
     let twice: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("user", "ann")]];
-    let (answer, parts) = together(&gate, &twice, Op::Charge);
+    let (answer, parts) = decide_together(&gate, &twice, Op::Charge);
     assert_eq!(answer.charges.len(), 1);
     assert_eq!(answer.charges[0].cost, 2);
     assert_eq!(parts[0], parts[1]);
     assert_eq!(left(&gate, &twice[..1]), [3]);
-    assert!(together(&gate, &twice, Op::Charge).0.is_admitted());
-    assert!(!together(&gate, &twice, Op::Charge).0.is_admitted());
+    assert!(decide_together(&gate, &twice, Op::Charge).0.is_admitted());
+    assert!(!decide_together(&gate, &twice, Op::Charge).0.is_admitted());
     assert_eq!(left(&gate, &twice[..1]), [1]);
 }
 
@@ -127,16 +127,24 @@ fn a_limit_that_is_replaced_is_not_charged_for_any_of_them() {
     let gate = gate(vec![rule("user", 1), special]);
     let both: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("special", "1")]];
     for _ in 0..5 {
-        let (answer, parts) = together(&gate, &both, Op::Charge);
+        let (answer, parts) = decide_together(&gate, &both, Op::Charge);
         assert!(answer.is_admitted());
         assert!(parts[0].charges.is_empty() && parts[0].ended.is_none());
     }
-    assert!(together(&gate, &both[..1], Op::Charge).0.is_admitted());
-    assert!(!together(&gate, &both[..1], Op::Charge).0.is_admitted());
+    assert!(
+        decide_together(&gate, &both[..1], Op::Charge)
+            .0
+            .is_admitted()
+    );
+    assert!(
+        !decide_together(&gate, &both[..1], Op::Charge)
+            .0
+            .is_admitted()
+    );
 }
 
 #[test]
-fn a_list_ends_one_descriptor_and_not_the_others() {
+fn a_list_decides_one_descriptor_and_not_the_others() {
     let listed = |name: &str, except: Vec<Match>| ListRule {
         name: Arc::from(name),
         matches: Match {
@@ -158,31 +166,33 @@ fn a_list_ends_one_descriptor_and_not_the_others() {
         ..Policy::default()
     };
     let gate = Arc::new(PolicyGate::new(policy, ManualClock::new()).unwrap());
-    let (answer, parts) = together(&gate, &[&[("open", "yes")], &[("user", "ann")]], Op::Charge);
+    let (answer, parts) =
+        decide_together(&gate, &[&[("open", "yes")], &[("user", "ann")]], Op::Charge);
     assert!(answer.is_admitted());
     assert_eq!(parts[0].ended, Some((Verdict::Pass, Reason::AllowList(0))));
     assert_eq!(parts[1].charges, [0]);
-    let (answer, parts) = together(&gate, &[&[("user", "bob")], &[("shut", "x")]], Op::Charge);
+    let (answer, parts) =
+        decide_together(&gate, &[&[("user", "bob")], &[("shut", "x")]], Op::Charge);
     assert!(!answer.is_admitted());
     assert_eq!(parts[1].ended, Some((Verdict::Never, Reason::DenyList(0))));
     assert_eq!(left(&gate, &[&[("user", "bob")]]), [1]);
     // What is excepted from a list has its limit.
     let no: [&[(&str, &str)]; 1] = [&[("open", "no")]];
-    assert!(together(&gate, &no, Op::Charge).0.is_admitted());
-    assert!(!together(&gate, &no, Op::Charge).0.is_admitted());
-    // Alone on a list: the answer says so.
-    let (answer, _) = together(&gate, &[&[("open", "yes")]], Op::Charge);
+    assert!(decide_together(&gate, &no, Op::Charge).0.is_admitted());
+    assert!(!decide_together(&gate, &no, Op::Charge).0.is_admitted());
+    // Alone on a list: the decision has the list as its reason.
+    let (answer, _) = decide_together(&gate, &[&[("open", "yes")]], Op::Charge);
     assert_eq!(answer.reason, Reason::AllowList(0));
 }
 
 #[test]
-fn what_is_only_counted_says_so_for_its_own_descriptor() {
+fn a_counted_limit_reports_for_its_own_descriptor() {
     let mut shadow = rule("shadow", 1);
     shadow.mode = Mode::Shadow;
     let gate = gate(vec![shadow, rule("user", 5)]);
     let both: [&[(&str, &str)]; 2] = [&[("shadow", "s")], &[("user", "ann")]];
-    together(&gate, &both, Op::Charge);
-    let (answer, parts) = together(&gate, &both, Op::Charge);
+    decide_together(&gate, &both, Op::Charge);
+    let (answer, parts) = decide_together(&gate, &both, Op::Charge);
     assert!(answer.is_admitted());
     let (verdict, status) = gate
         .charge_outcome(&answer, parts[0].charges[0], true)
@@ -192,14 +202,14 @@ fn what_is_only_counted_says_so_for_its_own_descriptor() {
 }
 
 #[test]
-fn what_is_given_back_makes_no_more_than_all() {
+fn a_refund_never_exceeds_the_limit() {
     let gate = gate(vec![rule("user", 5)]);
     let ann: [&[(&str, &str)]; 1] = [&[("user", "ann")]];
     for _ in 0..3 {
-        together(&gate, &ann, Op::Charge);
+        decide_together(&gate, &ann, Op::Charge);
     }
     let refund_for = || {
-        let (asked, _) = together(&gate, &ann, Op::Peek);
+        let (asked, _) = decide_together(&gate, &ann, Op::Peek);
         gate.refund_for(&asked).settle(Settlement::Cancelled);
     };
     refund_for();

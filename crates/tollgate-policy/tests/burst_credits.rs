@@ -144,7 +144,7 @@ fn a_limit_that_is_only_counted_sees_what_it_would_refuse() {
 }
 
 #[test]
-fn what_was_taken_of_both_is_given_back_to_both() {
+fn a_refund_returns_to_both_buckets() {
     let gate = gate(rule(tenfold().quota().unwrap()));
     let answer = with_user(8, |facts| gate.admit(facts));
     gate.reserve(&answer).settle(Settlement::Actual(3));
@@ -230,12 +230,12 @@ fn pressure_makes_both_smaller_down_to_the_floor_of_a_tier() {
 }
 
 #[test]
-fn an_explanation_tells_of_one_limit() {
+fn an_explanation_names_one_limit() {
     let gate = gate(rule(tenfold().quota().unwrap()));
     assert_eq!(passes(&gate, 10), 10);
-    let told = with_user(1, |facts| gate.explain(facts));
-    let [rule] = &told.rules[..] else {
-        panic!("{told:?}");
+    let explained = with_user(1, |facts| gate.explain(facts));
+    let [rule] = &explained.rules[..] else {
+        panic!("{explained:?}");
     };
     let decision = rule.decision.unwrap();
     let retry_after = Span::from_millis(10);

@@ -1,4 +1,4 @@
-//! Limits that a request brings along, and costs that are told afterwards: in the core, without a door.
+//! Limits that a request brings along, and costs that are reported afterwards: in the engine, without a front end.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -59,7 +59,7 @@ fn a_window_ends_with_its_unit_and_begins_at_its_multiples() {
 }
 
 #[test]
-fn threads_never_take_more_than_came_along_and_never_half_of_a_request() {
+fn threads_never_exceed_the_limit_of_the_request_and_never_take_half_of_it() {
     let gate = Arc::new(gate().0);
     let (wide, narrow) = ([("user", "wide")], [("user", "narrow")]);
     let passed = AtomicUsize::new(0);
@@ -110,7 +110,7 @@ fn threads_with_different_numbers_each_keep_to_their_own() {
 }
 
 #[test]
-fn pressure_shrinks_what_came_along() {
+fn pressure_shrinks_limits_of_requests() {
     let (gate, _) = gate();
     gate.set_pressure(Scale::from_share(5_000));
     let passed = |most: u32| {
@@ -136,13 +136,13 @@ fn keys_without_end_take_no_memory_without_end() {
         live += limiter.live_keys();
     }
     assert!(live <= 10_000, "{live}");
-    // Newcomers share what is there then: less for each, never more.
+    // New keys share the remaining room: less for each, never more.
     let (_, year) = gate.limiters().last().unwrap();
     assert!(year.overflowed() > 0);
 }
 
 #[test]
-fn domain_and_entries_and_their_order_tell_keys_apart() {
+fn domain_entries_and_their_order_distinguish_keys() {
     let clock = ManualClock::new();
     let policy = Policy {
         follow: Some(OverridePolicy {
@@ -183,7 +183,7 @@ fn the_name_of_these_limits_cannot_be_that_of_another() {
 }
 
 #[test]
-fn the_next_policy_goes_on_with_what_was_counted() {
+fn the_next_policy_keeps_usage() {
     let (gate, clock) = gate();
     assert!(gate.admit(&facts(&ANN, 3, Unit::Year)).is_admitted());
     let next = gate.reload(gate.policy().clone(), Vec::new()).unwrap();
@@ -209,7 +209,7 @@ fn afterwards(limit: Limit) -> PolicyGate<ManualClock> {
 }
 
 #[test]
-fn what_does_not_pass_takes_the_rest_and_never_more() {
+fn a_refused_request_takes_the_remainder_and_never_more() {
     let rate = "100/h".parse().unwrap();
     for limit in [
         Limit::token_bucket(rate, 100).unwrap(),
@@ -227,7 +227,7 @@ fn what_does_not_pass_takes_the_rest_and_never_more() {
             gate.admit(&facts)
         };
         assert!(ask(60).is_admitted(), "{limit}");
-        // A question changes nothing.
+        // A peek changes nothing.
         let peeked = gate.peek(&Facts {
             descriptor: &ANN,
             cost: Some(u64::MAX),

@@ -1,4 +1,4 @@
-//! Facts through a policy to answers: matching, keys, costs, tiers, modes, lists, defaults.
+//! Decisions of a policy: matching, keys, costs, tiers, modes, lists, defaults.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -160,11 +160,15 @@ fn a_repeated_header_is_no_key_whatever_stands_in_it() {
         headers: &[("user", "alice")],
         ..get("/")
     };
-    assert_eq!(passes(&gate, &alice, 5), 2, "and nobody else pays for it");
+    assert_eq!(
+        passes(&gate, &alice, 5),
+        2,
+        "and no other client pays for it"
+    );
 }
 
 #[test]
-fn a_cost_that_is_said_twice_is_the_most() {
+fn a_repeated_cost_counts_as_the_greatest() {
     let mut one = rule("one", 10);
     one.cost = CostRule::From {
         source: header("x-cost"),
@@ -198,7 +202,7 @@ fn a_shadow_with_an_unlimited_key_does_not_keep_the_default_away() {
 }
 
 #[test]
-fn routes_of_a_cost_do_not_mind_the_case_of_a_method() {
+fn routes_of_a_cost_ignore_the_case_of_a_method() {
     let mut one = rule("one", 10);
     one.cost = CostRule::Routes {
         routes: vec![(vec!["POST".into()], PathPattern::new("/x").unwrap(), 5)],
@@ -339,7 +343,7 @@ fn captures_cookies_queries_descriptors_and_fields_are_keys() {
 }
 
 #[test]
-fn costs_are_asked_constant_by_route_or_told_by_the_request() {
+fn costs_are_stated_constant_by_route_or_read_from_the_request() {
     let mut one = rule("one", 10);
     let asked = gate_of(vec![one.clone()]);
     assert_eq!(
@@ -386,7 +390,7 @@ fn costs_are_asked_constant_by_route_or_told_by_the_request() {
         least: 1,
         most: 6,
     };
-    let told = |value: &str| {
+    let left_after = |value: &str| {
         let headers = [("x-cost", value)];
         let gate = gate_of(vec![one.clone()]);
         gate.admit(&Facts {
@@ -396,16 +400,16 @@ fn costs_are_asked_constant_by_route_or_told_by_the_request() {
         .status
         .remaining
     };
-    assert_eq!(told("3"), 7);
-    assert_eq!(told("0"), 9, "never less than the least");
+    assert_eq!(left_after("3"), 7);
+    assert_eq!(left_after("0"), 9, "never less than the least");
     assert_eq!(
-        told("99999999999999999999999"),
+        left_after("99999999999999999999999"),
         4,
         "never more than the most"
     );
     for garbage in ["-1", "NaN", "1.5", "abc"] {
         assert_eq!(
-            told(garbage),
+            left_after(garbage),
             4,
             "{garbage}: what is no number takes the most"
         );
@@ -518,9 +522,9 @@ fn a_shadow_sees_only_what_passes() {
     }
     let left = gate.limiter_of(1).unwrap().live_keys();
     assert_eq!(left, 1);
-    let told = gate.explain(&get("/"));
+    let explained = gate.explain(&get("/"));
     assert_eq!(
-        told.rules[1].decision.unwrap().status.remaining,
+        explained.rules[1].decision.unwrap().status.remaining,
         1,
         "one of three was used, one is asked for"
     );
@@ -601,7 +605,7 @@ fn lists_come_before_limits_and_deny_before_allow() {
     assert_eq!(
         passes(&gate, &from("10.6.6.6"), 9),
         0,
-        "the switch lets nobody in who is kept out"
+        "switching limiting off does not admit denied clients"
     );
     gate.switch_off(false);
     assert_eq!(passes(&gate, &from("192.0.2.1"), 9), 0);
@@ -729,7 +733,7 @@ fn limits_expire() {
 }
 
 #[test]
-fn peeking_takes_nothing_and_tells_what_a_charge_would() {
+fn peeking_takes_nothing_and_reports_what_a_charge_would_do() {
     let gate = gate_of(vec![rule("a", 3), rule("b", 2)]);
     for _ in 0..5 {
         assert!(gate.peek(&get("/")).is_admitted());
@@ -800,9 +804,9 @@ fn a_reservation_is_settled_once_and_frees_its_place() {
         ..facts
     });
     assert!(next.is_admitted(), "{next:?}");
-    let told = gate.explain(&facts);
+    let explained = gate.explain(&facts);
     assert_eq!(
-        told.rules[1].decision.unwrap().status.remaining,
+        explained.rules[1].decision.unwrap().status.remaining,
         8,
         "one was used, one is asked for"
     );
@@ -826,7 +830,7 @@ fn leaky(name: &str, rate: &str) -> LimitRule {
 }
 
 #[test]
-fn a_request_that_leaves_gives_back_its_slot_only_if_it_is_the_last() {
+fn a_cancelled_request_returns_its_slot_only_if_it_is_the_last() {
     let gate = gate_of(vec![leaky("slots", "10/s"), rule("units", 10)]);
     let delay = |ms: u64| match Span::from_millis(ms) {
         Span::ZERO => Verdict::Pass,
@@ -855,12 +859,12 @@ fn a_request_that_leaves_gives_back_its_slot_only_if_it_is_the_last() {
 }
 
 #[test]
-fn with_several_leaky_buckets_it_is_not_known_whose_delay_was_answered() {
+fn with_several_leaky_buckets_the_delayed_one_is_unknown() {
     let both = leaky("both", "10/s");
     let mut one = leaky("one", "10/s");
     one.matches = paths(&["/one"]);
     let gate = gate_of(vec![both, one]);
-    // The limit `one` has a slot at 0 ms, the limit `both` at 100 ms: the answer says 100 ms.
+    // The limit `one` has a slot at 0 ms, the limit `both` at 100 ms: the decision reports 100 ms.
     gate.admit(&get("/"));
     let leaves = gate.admit(&get("/one"));
     let delay = leaves.verdict.wait();
@@ -875,7 +879,7 @@ fn with_several_leaky_buckets_it_is_not_known_whose_delay_was_answered() {
 }
 
 #[test]
-fn explain_says_why_a_rule_is_not_for_a_request() {
+fn explain_reports_why_a_rule_does_not_match() {
     let mut off = rule("off", 1);
     off.mode = Mode::Off;
     let mut by_path = rule("by-path", 1);
@@ -883,9 +887,9 @@ fn explain_says_why_a_rule_is_not_for_a_request() {
     let mut by_header = rule("by-header", 1);
     by_header.matches.headers = vec![("x-plan".into(), ValueTest::Present)];
     let gate = gate_of(vec![off, by_path, by_header, rule("all", 1)]);
-    let told = gate.explain(&get("/rides"));
+    let explained = gate.explain(&get("/rides"));
     use tollgate_policy::WhyNot;
-    let why: Vec<_> = told.rules.iter().map(|r| r.why_not.clone()).collect();
+    let why: Vec<_> = explained.rules.iter().map(|r| r.why_not.clone()).collect();
     assert_eq!(
         why,
         [
@@ -914,7 +918,7 @@ fn more_limits_than_can_be_charged_together_are_refused_with_a_reason() {
 }
 
 #[test]
-fn only_trusted_proxies_are_believed() {
+fn only_trusted_proxies_name_the_client() {
     let proxies = Proxies {
         trusted: CidrSet::new(vec!["10.0.0.0/8".parse().unwrap()]),
         ..Proxies::default()

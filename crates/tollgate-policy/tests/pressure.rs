@@ -1,4 +1,4 @@
-//! Limits of which only a part is left: through limiters, through a policy, and as clients read it.
+//! Scaled limits: through limiters, through a policy, and in header fields.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -103,7 +103,7 @@ fn with_scales_that_change_every_wait_is_still_the_shortest_that_helps() {
 }
 
 #[test]
-fn whoever_has_used_more_than_is_left_waits_until_it_is_less() {
+fn a_key_above_the_scaled_limit_waits_until_its_usage_is_lower() {
     for (limit, _) in halves() {
         let clock = at(1_000);
         let limiter = Limiter::with_clock(limit.clone(), clock.clone()).unwrap();
@@ -112,7 +112,7 @@ fn whoever_has_used_more_than_is_left_waits_until_it_is_less() {
         limiter.set_scale(percent(10));
         assert_eq!(limiter.peek("k", 0).remaining(), 0, "{limit}");
         assert!(!limiter.check("k").is_admitted(), "{limit}");
-        // Somebody new has a part of it, and all of it is back at once when the pressure is gone.
+        // A new key has a part of it, and all of it is back at once when the pressure ends.
         assert!(limiter.check("new").is_admitted(), "{limit}");
         limiter.set_scale(Scale::ONE);
         clock.advance(Span::from_secs(60));
@@ -121,7 +121,7 @@ fn whoever_has_used_more_than_is_left_waits_until_it_is_less() {
 }
 
 #[test]
-fn a_changed_limit_and_a_new_era_keep_the_scale() {
+fn a_changed_limit_and_a_new_epoch_keep_the_scale() {
     for (whole, half) in halves() {
         let clock = at(1_000);
         let limiter = Limiter::with_clock(half, clock.clone()).unwrap();
@@ -139,7 +139,7 @@ fn a_changed_limit_and_a_new_era_keep_the_scale() {
 }
 
 #[test]
-fn settling_under_another_scale_gives_nothing_away() {
+fn settling_under_another_scale_creates_no_allowance() {
     for (limit, _) in halves() {
         let mut rng = Rng::with_seed(77);
         for _ in 0..300 {
@@ -162,7 +162,7 @@ fn settling_under_another_scale_gives_nothing_away() {
 }
 
 #[test]
-fn threads_that_charge_while_the_scale_changes_get_no_more_than_there_was() {
+fn threads_that_charge_while_the_scale_changes_never_exceed_the_limit() {
     let limiter = Limiter::with_clock(
         Limit::token_bucket(rate("1/h"), 100_000).unwrap(),
         at(1_000),
@@ -251,7 +251,7 @@ fn left(gate: &PolicyGate<ManualClock>, user: &str, tier: &str) -> u64 {
 }
 
 #[test]
-fn each_tier_gives_way_down_to_its_own_floor() {
+fn each_tier_shrinks_down_to_its_own_floor() {
     let gate = PolicyGate::new(policy(vec![tiered()]), at(1_000)).unwrap();
     for (scale, paid, free, none, vip) in [
         (100, 100, 100, 100, 200),
@@ -265,21 +265,21 @@ fn each_tier_gives_way_down_to_its_own_floor() {
         assert_eq!(left(&gate, "a", "free"), free);
         assert_eq!(left(&gate, "a", "unknown"), none);
         assert_eq!(left(&gate, "vip", "free"), vip);
-        // What is only counted gives way too.
+        // Counted limits shrink too.
         let (_, candidate) = gate.limiters().find(|(id, _)| id.contains('+')).unwrap();
         assert_eq!(candidate.scale(), percent(scale).max(percent(20)));
     }
     gate.set_pressure(percent(1));
     let by_tier = gate.pressure_by_tier();
-    let told: Vec<_> = by_tier
+    let scales: Vec<_> = by_tier
         .iter()
         .map(|(name, scale)| (&**name, *scale))
         .collect();
-    assert_eq!(told, [("free", percent(5)), ("paid", percent(50))]);
+    assert_eq!(scales, [("free", percent(5)), ("paid", percent(50))]);
 }
 
 #[test]
-fn a_policy_that_says_nothing_of_pressure_gives_way_down_to_a_tenth() {
+fn a_policy_without_load_shedding_settings_shrinks_down_to_a_tenth() {
     let silent = Policy {
         limits: vec![tiered()],
         ..Policy::default()
@@ -322,7 +322,7 @@ fn usage_that_moves_to_a_quota_of_the_keys_own_under_pressure_is_the_same_part_o
     for _ in 0..20 {
         assert!(gate.admit(&asked(&headers)).is_admitted());
     }
-    // Twenty at half are forty in better times.
+    // Twenty at half are forty without pressure.
     let window = Quota::plain(Limit::fixed_window(rate("100/h")).unwrap());
     let own = RuntimeOverride {
         limit: "api".into(),
@@ -355,7 +355,7 @@ fn a_shadow_is_never_a_reason_for_a_refusal_under_pressure_either() {
 }
 
 /// Fields as lines, and the body.
-fn told(gate: &PolicyGate<ManualClock>, answer: &PolicyDecision) -> (Vec<String>, String) {
+fn response_of(gate: &PolicyGate<ManualClock>, answer: &PolicyDecision) -> (Vec<String>, String) {
     let (mut text, mut parts) = (String::new(), Vec::new());
     fields(gate, answer, &mut text, &mut |field, part| {
         parts.push((field.name(), part));
@@ -370,12 +370,12 @@ fn told(gate: &PolicyGate<ManualClock>, answer: &PolicyDecision) -> (Vec<String>
 }
 
 #[test]
-fn clients_read_what_is_so() {
+fn header_fields_report_the_scaled_limit() {
     let limits = vec![LimitRule::new("api", quota(10))];
     let gate = PolicyGate::new(policy(limits), at(1_000)).unwrap();
     gate.set_pressure(HALF);
     let first = gate.admit(&Facts::default());
-    let (lines, _) = told(&gate, &first);
+    let (lines, _) = response_of(&gate, &first);
     assert!(
         lines.contains(&"ratelimit-policy: \"api\";q=5;w=60".into()),
         "{lines:?}"
@@ -393,16 +393,16 @@ fn clients_read_what_is_so() {
         assert!(gate.admit(&Facts::default()).is_admitted());
     }
     let refused = gate.admit(&Facts::default());
-    let (lines, body) = told(&gate, &refused);
+    let (lines, body) = response_of(&gate, &refused);
     assert!(lines.contains(&"retry-after: 12".into()), "{lines:?}");
     assert!(body.contains(REDUCED_CAPACITY), "{body}");
     assert!(body.contains("lower than usual"), "{body}");
     assert!(body.contains("\"violated-policies\":[\"api\"]"), "{body}");
-    // Without pressure it is the client who has asked for too much.
+    // Without pressure the client's quota is exceeded.
     gate.set_pressure(Scale::ONE);
     let refused = gate.admit(&Facts::default());
     assert!(!refused.is_admitted());
-    let (lines, body) = told(&gate, &refused);
+    let (lines, body) = response_of(&gate, &refused);
     assert!(
         lines.contains(&"ratelimit-policy: \"api\";q=10;w=60".into()),
         "{lines:?}"
@@ -412,7 +412,7 @@ fn clients_read_what_is_so() {
 }
 
 #[test]
-fn what_never_passes_is_not_blamed_on_pressure() {
+fn a_cost_above_the_limit_is_not_attributed_to_pressure() {
     let limits = vec![LimitRule::new("api", quota(10))];
     let gate = PolicyGate::new(policy(limits), at(1_000)).unwrap();
     gate.set_pressure(HALF);
@@ -423,7 +423,7 @@ fn what_never_passes_is_not_blamed_on_pressure() {
         })
     };
     assert_eq!(ask(11).verdict, Verdict::Never);
-    let (_, body) = told(&gate, &ask(11));
+    let (_, body) = response_of(&gate, &ask(11));
     assert!(body.contains("\"status\":422"), "{body}");
     assert!(ask(10).is_admitted(), "what it holds in better times");
 }

@@ -1,4 +1,4 @@
-//! One policy after the other, and one process after the other: what was counted goes on.
+//! Reload and restart: what was counted is kept.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -432,17 +432,17 @@ fn a_restart_with_another_policy_keeps_usage() {
 }
 
 #[test]
-fn a_full_table_and_its_crowd_survive() {
+fn a_full_table_and_its_overflow_survive() {
     let clock = clock();
     let small = bucket(2).with_max_keys(100);
     let gate = PolicyGate::new(policy(&[("one", small.clone())]), clock.clone()).unwrap();
     for user in 0..100_000 {
         passes(&gate, &user.to_string(), 1);
     }
-    let crowded = gate.limiter_of(0).unwrap().overflowed();
-    assert!(crowded > 0);
+    let overflowed = gate.limiter_of(0).unwrap().overflowed();
+    assert!(overflowed > 0);
     let next = restarted(&gate, policy(&[("one", small)]), clock);
-    assert_eq!(next.limiter_of(0).unwrap().overflowed(), crowded);
+    assert_eq!(next.limiter_of(0).unwrap().overflowed(), overflowed);
     for user in 0..1000 {
         let user = user.to_string();
         assert_eq!(passes(&next, &user, 3), passes(&gate, &user, 3), "{user}");

@@ -70,7 +70,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/tollgate/src/limiter.rs", ""),
     ("crates/tollgate/src/table/", ""),
     ("crates/tollgate-cli/", ""),
-    ("crates/tollgate-policy/", ""),
     ("crates/tollgate-server/", ""),
     ("crates/tollgate-tower/", ""),
     ("docs/", ""),

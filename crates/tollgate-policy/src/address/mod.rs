@@ -1,4 +1,4 @@
-//! Who the client is: networks, and the walk through proxies.
+//! Client addresses: networks, and the walk through proxies.
 //!
 //! # Theory
 //!
@@ -12,17 +12,17 @@
 //! The well-known prefix must not carry addresses that are not global (RFC 6052, 3.1). Those stay IPv6, so that no
 //! client reaches a list entry for `127.0.0.0/8` through it.
 //!
-//! Who owns one IPv6 address owns at least the 2^64 beside it. What is counted is therefore a network, by
+//! A client that owns one IPv6 address owns at least the 2^64 beside it. Limits therefore count a network, by
 //! [`masked`].
 //!
 //! # Invariant
 //!
-//! Two forms of one address are never told apart, and `::/0` holds no IPv4 address.
+//! All forms of one address are equal, and `::/0` holds no IPv4 address.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Who is behind an address: a carrier may put thousands behind one, and translators (NAT64) may use a prefix of
-//! their own.
+//! An address is not a user: a carrier may put thousands of users behind one, and translators (NAT64) may use a
+//! prefix of their own.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -39,7 +39,7 @@ pub struct Cidr {
     bits: u8,
 }
 
-/// Why a text is no network.
+/// Why a text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CidrError {
@@ -64,7 +64,7 @@ impl Cidr {
             return Err(CidrError::Bits);
         }
         let plain = address.to_canonical();
-        // A mapped network this wide holds more than IPv4, and stays what it is.
+        // A mapped network this wide holds more than IPv4, so it stays IPv6.
         let folds = plain.is_ipv4() && (address.is_ipv4() || bits >= 96);
         let network = match folds {
             true if address.is_ipv6() => Cidr::containing(plain, bits - 96),
@@ -192,7 +192,7 @@ impl fmt::Display for CidrError {
 }
 
 impl CidrError {
-    /// What the writer can do now.
+    /// What to write instead.
     pub fn hint(&self) -> String {
         match self {
             Self::Address => {
@@ -208,7 +208,7 @@ impl CidrError {
 
 impl std::error::Error for CidrError {}
 
-/// Networks, asked together.
+/// A set of networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CidrSet {
     networks: Vec<Cidr>,
@@ -293,8 +293,8 @@ pub fn masked(address: IpAddr, v4: u8, v6: u8) -> IpAddr {
     cut(address, if address.is_ipv4() { v4 } else { v6 })
 }
 
-/// What is counted, as people read it: `203.0.113.7`, `2001:db8:1:2::/64`. The bits are told only if not
-/// all of them count.
+/// The counted network as text: `203.0.113.7`, `2001:db8:1:2::/64`. The number of bits is written only if not all
+/// of them count.
 pub fn network_text(address: IpAddr, v4: u8, v6: u8) -> String {
     let address = canonical(address);
     Cidr::containing(address, if address.is_ipv4() { v4 } else { v6 }).to_string()

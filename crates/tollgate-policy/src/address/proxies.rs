@@ -1,11 +1,11 @@
-//! The walk through proxies.
+//! Finds the client's address behind trusted proxies.
 //!
 //! # Theory
 //!
-//! Each proxy adds the address it was called from at the right end of a header. What stands at the right
-//! was written by the peer, so it is as true as the peer is trusted; if the address there is a trusted
-//! proxy too, then it wrote what stands left of it, and so on. The first address that is not trusted is
-//! the client, and everything left of it is only what the client says.
+//! Each proxy appends the address that it was called from to a header. The rightmost entry was written by the
+//! peer, so it is trusted as far as the peer is. If that entry is a trusted proxy too, it wrote the entry to its
+//! left, and so on. The first address that is not trusted is the client. Everything to its left is unverified
+//! input of the client.
 //!
 //! ```text
 //! X-Forwarded-For: 6.6.6.6, 203.0.113.7, 10.0.0.2        peer 10.0.0.1, trusted 10.0.0.0/8
@@ -16,33 +16,33 @@
 //!
 //! # Invariant
 //!
-//! A peer that is not trusted is the client, whatever the headers say. What is no address ends the walk
-//! at the last address that was one, so that nobody gains a new name by writing nonsense. Lists are read
-//! from their right end, also through quotes, so what a client writes at the left cannot change how what
-//! proxies wrote is read.
+//! A peer that is not trusted is the client, whatever the headers say. An entry that is not an address ends the
+//! walk at the last address, so that a malformed entry gives a client no new identity. Lists are read from their
+//! right end, also through quotes, so the client's entries at the left cannot change how the entries of proxies
+//! are read.
 //!
 //! # Bounds
 //!
-//! At most 64 entries are looked at. Nothing is allocated.
+//! At most 64 entries are read. Nothing is allocated.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::super::facts::Headers;
 use super::{CidrSet, canonical};
 
-/// How many entries of a list are looked at, from the right.
+/// Entries of a list that are read, from the right.
 const MOST: usize = 64;
 
-/// Whose word about the client's address is taken, and in which header it is given.
+/// The proxies whose client address is trusted, and the header that gives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
     /// The proxies.
     pub trusted: CidrSet,
-    /// The header in which they say who the client is.
+    /// The header in which they name the client.
     pub header: ForwardedHeader,
 }
 
-/// The header in which proxies say who the client is. Only this one is read.
+/// The header in which proxies name the client. Only this one is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For`.
@@ -90,7 +90,7 @@ impl Proxies {
         }
     }
 
-    /// Is the peer a proxy whose word is taken?
+    /// Whether the peer is a trusted proxy.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted.contains(peer)
     }
@@ -183,7 +183,7 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
             continue;
         }
         if found.is_some() {
-            // Who says it twice says nothing.
+            // A repeated parameter is ambiguous and ignored.
             return None;
         }
         let value = value.trim_ascii();

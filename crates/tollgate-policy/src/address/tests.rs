@@ -1,4 +1,4 @@
-//! Who the client is, tried.
+//! Client addresses: networks and proxies.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -119,7 +119,7 @@ fn a_set_holds_what_one_of_its_networks_holds() {
 }
 
 #[test]
-fn no_two_ipv4_clients_share_a_key_and_no_form_is_told_apart() {
+fn no_two_ipv4_clients_share_a_key_and_all_forms_are_equal() {
     let mut random = Random(4);
     let mut seen = HashSet::new();
     let mut keys = HashSet::new();
@@ -149,7 +149,7 @@ fn an_ipv6_network_is_one_client() {
 }
 
 #[test]
-fn what_is_counted_is_told_with_its_bits_only_if_some_do_not_count() {
+fn a_network_shows_its_bits_only_if_some_do_not_count() {
     assert_eq!(network_text(ip("203.0.113.7"), 32, 64), "203.0.113.7");
     assert_eq!(
         network_text(ip("::ffff:203.0.113.7"), 32, 64),
@@ -298,7 +298,7 @@ fn a_list_without_end_is_looked_at_only_at_its_end() {
 }
 
 #[test]
-fn a_stranger_is_itself_whatever_it_says() {
+fn an_untrusted_peer_is_the_client_whatever_its_headers_say() {
     let mut random = Random(5);
     let peer = ip("198.51.100.9");
     let proxies = proxies(ForwardedHeader::XForwardedFor);
@@ -313,7 +313,7 @@ fn a_stranger_is_itself_whatever_it_says() {
     }
 }
 
-/// The walk, said simply.
+/// A simple reference implementation of the walk.
 fn reference(trusted: &CidrSet, peer: IpAddr, entries: &[Option<IpAddr>]) -> IpAddr {
     let mut chain: Vec<Option<IpAddr>> = entries.to_vec();
     chain.push(Some(peer));

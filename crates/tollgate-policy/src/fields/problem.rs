@@ -1,4 +1,4 @@
-//! The body that explains a refusal (RFC 9457).
+//! Problem details (RFC 9457): the body that explains a refusal.
 
 use super::super::gate::PolicyGate;
 use super::super::path::PathFault;
@@ -10,15 +10,13 @@ use tollgate::Verdict;
 
 /// The media type of the body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
-/// The type of a refusal for now. All kinds but this and the next are told by their status alone:
-/// `about:blank`.
+/// The type of a refusal by an exceeded quota. Kinds other than this and the next are identified by their status:
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-/// The type of a refusal for now by a limit that is smaller than usual.
+/// The type of a refusal by a limit that is reduced for now.
 pub const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// Appends the body of an answer that is no admission. It names limits, which clients are told anyhow,
-/// but neither keys nor lists.
+/// Appends the body of a refusal. It names limits, which clients know from the fields, but neither keys nor lists.
 pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision, text: &mut String) {
     let status = status(answer);
     let refused = matches!(answer.verdict, Verdict::Refuse { .. });
@@ -57,7 +55,7 @@ pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision, text: &m
     text.push('}');
 }
 
-/// The limit that is to blame.
+/// The limit that refused.
 fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &PolicyDecision) -> Option<&'g str> {
     let rule = match answer.reason {
         Reason::Charge(_) => answer.binding()?.rule,
@@ -67,12 +65,12 @@ fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &PolicyDecision) -> O
     gate.rule(rule).map(|rule| &*rule.name)
 }
 
-/// What is wrong with a request that was not admitted and how to mend it, in a sentence.
+/// The cause of a refusal and its remedy, in one sentence.
 pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision) -> String {
     let name = violated(gate, answer).unwrap_or_default();
     match (answer.verdict, answer.reason) {
         (Verdict::Refuse { .. }, Reason::StoreError(_)) => {
-            format!("What the limit `{name}` counts in does not answer; try again in a moment.")
+            format!("The store of the limit `{name}` does not answer; try again in a moment.")
         }
         (Verdict::Refuse { retry_after }, _) if gate.is_pressed(answer) => {
             let wait = Span::from_millis(retry_after.as_nanos().div_ceil(1_000_000).max(1));
@@ -94,12 +92,12 @@ pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision) -> String
             )
         }
         (_, Reason::MissingKey(_)) => {
-            format!("The request lacks what the limit `{name}` counts by; send it.")
+            format!("The request lacks a part of the key of the limit `{name}`; send it.")
         }
         (_, Reason::Blocked(_)) => format!("This client is blocked by the limit `{name}`."),
-        (_, Reason::DenyList(_)) => "This client is on a list of those who are refused.".into(),
+        (_, Reason::DenyList(_)) => "This client is on a deny list.".into(),
         (_, Reason::Unmatched) => {
-            "No limit is meant for this request, and such are refused.".into()
+            "No limit matches this request, and the policy refuses such requests.".into()
         }
         (_, Reason::Path(fault)) => path_detail(fault).into(),
         _ => "More limits match this request than can be charged together.".into(),

@@ -24,7 +24,7 @@ fn gate_with(policy: Policy) -> (Gate, ManualClock) {
 }
 
 /// All fields, as lines.
-fn told(gate: &Gate, answer: &PolicyDecision) -> Vec<String> {
+fn lines_of(gate: &Gate, answer: &PolicyDecision) -> Vec<String> {
     let mut text = String::new();
     let mut parts = Vec::new();
     fields(gate, answer, &mut text, &mut |field, part| {
@@ -42,20 +42,20 @@ fn ask(gate: &Gate, cost: u64) -> PolicyDecision {
     gate.admit(&facts)
 }
 
-/// What one request that passes is told, and one that is refused afterwards.
+/// The fields of one request that passes, and of one that is refused afterwards.
 fn pass_and_refusal(limit: Limit, all: u64) -> (Vec<String>, Vec<String>) {
     let (gate, _) = gate_of(vec![rule("x", limit)]);
-    let first = told(&gate, &ask(&gate, 1));
+    let first = lines_of(&gate, &ask(&gate, 1));
     let mut left = all - 1;
     while left > 0 {
         assert!(ask(&gate, 1).is_admitted(), "{left} left");
         left -= 1;
     }
-    (first, told(&gate, &ask(&gate, 1)))
+    (first, lines_of(&gate, &ask(&gate, 1)))
 }
 
 #[test]
-fn a_token_bucket_tells_what_is_left_and_when_it_is_full() {
+fn a_token_bucket_reports_what_is_left_and_when_it_is_full() {
     let (pass, refusal) =
         pass_and_refusal(Limit::token_bucket("5/s".parse().unwrap(), 10).unwrap(), 10);
     assert_eq!(
@@ -89,7 +89,7 @@ fn a_request_refused_for_its_cost_reports_one_remainder_in_all_fields() {
     assert!(ask(&gate, 9).is_admitted());
     let refused = ask(&gate, 3);
     assert_eq!(refused.status.remaining, 1);
-    let fields = told(&gate, &refused);
+    let fields = lines_of(&gate, &refused);
     assert!(
         fields.contains(&"x-ratelimit-remaining: 1".to_owned()),
         "{fields:?}"
@@ -101,7 +101,7 @@ fn a_request_refused_for_its_cost_reports_one_remainder_in_all_fields() {
 }
 
 #[test]
-fn gcra_tells_its_tolerance_as_a_burst() {
+fn gcra_reports_its_tolerance_as_a_burst() {
     let limit = Limit::gcra("1/s".parse().unwrap(), Span::from_secs(4)).unwrap();
     let (pass, refusal) = pass_and_refusal(limit, 5);
     assert_eq!(
@@ -116,7 +116,7 @@ fn gcra_tells_its_tolerance_as_a_burst() {
 }
 
 #[test]
-fn a_leaky_bucket_tells_its_queue() {
+fn a_leaky_bucket_reports_its_queue() {
     let (pass, refusal) =
         pass_and_refusal(Limit::leaky_bucket("2/s".parse().unwrap(), 4).unwrap(), 4);
     assert_eq!(
@@ -130,7 +130,7 @@ fn a_leaky_bucket_tells_its_queue() {
 }
 
 #[test]
-fn a_fixed_window_tells_what_is_left_of_it() {
+fn a_fixed_window_reports_what_is_left_of_it() {
     // The clock shows 1000 s: 20 s of the window of this minute are left.
     let (pass, refusal) =
         pass_and_refusal(Limit::fixed_window("3/min".parse().unwrap()).unwrap(), 3);
@@ -149,7 +149,7 @@ fn a_fixed_window_tells_what_is_left_of_it() {
 }
 
 #[test]
-fn a_sliding_log_tells_how_long_what_is_left_should_last() {
+fn a_sliding_log_reports_how_long_the_remainder_should_last() {
     let (pass, refusal) =
         pass_and_refusal(Limit::sliding_log("6/min".parse().unwrap()).unwrap(), 6);
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_sliding_log_tells_how_long_what_is_left_should_last() {
 }
 
 #[test]
-fn a_sliding_window_tells_its_window() {
+fn a_sliding_window_reports_its_window() {
     let (pass, refusal) =
         pass_and_refusal(Limit::sliding_window("6/min".parse().unwrap()).unwrap(), 6);
     assert_eq!(
@@ -178,7 +178,7 @@ fn a_sliding_window_tells_its_window() {
 }
 
 #[test]
-fn burst_credits_tell_what_is_saved_and_the_peak() {
+fn burst_credits_report_the_credit_and_the_peak() {
     let credits = BurstCredits {
         rate: "10/s".parse().unwrap(),
         times: 2,
@@ -186,8 +186,8 @@ fn burst_credits_tell_what_is_saved_and_the_peak() {
         slack: Some(2),
     };
     let (gate, _) = gate_of(vec![LimitRule::new("x", credits.quota().unwrap())]);
-    let lines = told(&gate, &ask(&gate, 1));
-    // Of the two it is the peak that is closest to refusing.
+    let lines = lines_of(&gate, &ask(&gate, 1));
+    // Of the two limits the peak is closest to refusing.
     assert_eq!(lines[0], "x-ratelimit-limit: 2");
     assert_eq!(lines[1], "x-ratelimit-remaining: 1");
     assert_eq!(
@@ -207,19 +207,19 @@ fn places_at_once_have_a_unit_and_no_window() {
             "ratelimit: \"x\";r=1"
         ]
     );
-    // Places that nobody gives back are freed in coarse steps, never too early.
+    // Permits that are not released expire in coarse steps, never too early.
     assert_eq!(refusal[0], "retry-after: 32");
     assert_eq!(refusal[5], "ratelimit: \"x\";r=0;t=32");
 }
 
 #[test]
-fn every_enforced_limit_is_in_the_policy_and_the_binding_one_is_told() {
+fn every_enforced_limit_is_in_the_policy_and_the_binding_one_is_reported() {
     let wide = Limit::token_bucket("100/s".parse().unwrap(), 100).unwrap();
     let narrow = Limit::token_bucket("1/s".parse().unwrap(), 2).unwrap();
     let mut watched = rule("watched", narrow.clone());
     watched.mode = Mode::Shadow;
     let (gate, _) = gate_of(vec![rule("wide", wide), watched, rule("narrow", narrow)]);
-    let lines = told(&gate, &ask(&gate, 1));
+    let lines = lines_of(&gate, &ask(&gate, 1));
     assert_eq!(
         lines[3],
         "ratelimit-policy: \"wide\";q=100;w=1, \"narrow\";q=2;w=2"
@@ -228,7 +228,7 @@ fn every_enforced_limit_is_in_the_policy_and_the_binding_one_is_told() {
 }
 
 #[test]
-fn the_quota_that_is_told_is_that_of_the_tier() {
+fn the_reported_quota_is_that_of_the_tier() {
     let limit = |burst| Limit::token_bucket("1/s".parse().unwrap(), burst).unwrap();
     let mut of = rule("x", limit(1));
     of.tiers = Some(super::super::Tiers {
@@ -245,11 +245,11 @@ fn the_quota_that_is_told_is_that_of_the_tier() {
         ..Facts::default()
     };
     let answer = gate.admit(&facts);
-    assert_eq!(told(&gate, &answer)[0], "x-ratelimit-limit: 10");
+    assert_eq!(lines_of(&gate, &answer)[0], "x-ratelimit-limit: 10");
 }
 
 #[test]
-fn who_has_no_limit_is_told_nothing() {
+fn a_request_without_a_limit_gets_no_fields() {
     let mut of = rule("x", Limit::fixed_window("1/min".parse().unwrap()).unwrap());
     of.key = vec![super::super::KeyPart::new(super::super::Source::Field(
         "who".into(),
@@ -266,7 +266,7 @@ fn who_has_no_limit_is_told_nothing() {
     };
     let answer = gate.admit(&facts);
     assert!(answer.is_admitted());
-    assert_eq!(told(&gate, &answer), Vec::<String>::new());
+    assert_eq!(lines_of(&gate, &answer), Vec::<String>::new());
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn a_cost_above_the_limit_is_no_wait() {
     )]);
     let answer = ask(&gate, 11);
     assert_eq!(status(&answer), 422);
-    let lines = told(&gate, &answer);
+    let lines = lines_of(&gate, &answer);
     assert!(
         !lines.iter().any(|line| line.starts_with("retry-after")),
         "{lines:?}"
@@ -286,7 +286,7 @@ fn a_cost_above_the_limit_is_no_wait() {
 }
 
 #[test]
-fn families_are_told_only_if_the_policy_says_so() {
+fn families_are_written_only_if_the_policy_enables_them() {
     let style = super::super::AnswerStyle {
         retry_after: false,
         x_ratelimit: XRateLimit::Off,
@@ -302,8 +302,8 @@ fn families_are_told_only_if_the_policy_says_so() {
         privacy: Privacy::Plain,
         ..Policy::default()
     });
-    assert!(told(&gate, &ask(&gate, 1)).is_empty());
-    assert_eq!(told(&gate, &ask(&gate, 1)), ["cache-control: no-store"]);
+    assert!(lines_of(&gate, &ask(&gate, 1)).is_empty());
+    assert_eq!(lines_of(&gate, &ask(&gate, 1)), ["cache-control: no-store"]);
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn the_epoch_of_a_window_never_moves_while_it_lasts() {
         ..Policy::default()
     });
     for _ in 0..6 {
-        let lines = told(&gate, &ask(&gate, 1));
+        let lines = lines_of(&gate, &ask(&gate, 1));
         assert!(
             lines.contains(&"x-ratelimit-reset: 1020".to_string()),
             "{lines:?}"
@@ -354,9 +354,9 @@ fn a_spread_wait_is_the_same_for_a_key_and_stays_within_its_bound() {
             ..Facts::default()
         };
         assert!(gate.admit(&facts).is_admitted());
-        let refused = told(&gate, &gate.admit(&facts));
-        assert_eq!(refused, told(&gate, &gate.admit(&facts)));
-        // Without the spread, as every part but Retry-After tells.
+        let refused = lines_of(&gate, &gate.admit(&facts));
+        assert_eq!(refused, lines_of(&gate, &gate.admit(&facts)));
+        // Without the spread, as in every field but Retry-After.
         assert!(refused.contains(&"ratelimit: \"x\";r=0;t=20".to_string()));
         seen.insert(
             refused[0]

@@ -1,10 +1,10 @@
-//! Paths made comparable.
+//! Normalises paths so that they can be compared.
 //!
 //! # Theory
 //!
-//! Many spellings reach one handler: `/login`, `//login`, `/%6cogin`, `/x/../login`, `/login;a=b`. A limit
-//! that compares spellings is passed by whoever tries another one. So every path is brought to one form
-//! before anything looks at it, and what has no single meaning is not believed at all:
+//! Many spellings reach one handler: `/login`, `//login`, `/%6cogin`, `/x/../login`, `/login;a=b`. A limit that
+//! compares spellings is bypassed by another spelling. So every path is normalised before it is matched, and a
+//! path without a single meaning is a fault:
 //!
 //! | sent | becomes | why |
 //! |---|---|---|
@@ -25,34 +25,34 @@
 //! for the first and only strict for the second. With dots there is no such safe side (`/a/..;/b` is `/b`
 //! for the one and below `/a` for the other), so that is a fault.
 //!
-//! An empty path and the `*` of `OPTIONS *` stay what they are: they name no path.
+//! An empty path and the `*` of `OPTIONS *` stay unchanged: they name no path.
 //!
 //! # Invariant
 //!
-//! The form is ASCII, is its own form, and is the same for all spellings in the table. A path that is in
-//! its form already is borrowed, not copied.
+//! The normal form is ASCII, is its own normal form, and is the same for all spellings in the table. A path that
+//! is in normal form already is borrowed, not copied.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Aliases: that `/v1/x` is served as `/x` only the server knows. Servers that decode twice (`%2565`), or
-//! that look for parameters after decoding (`%3B`), read paths in a way that no standard describes.
+//! Aliases are unknown here: only the server knows that `/v1/x` is served as `/x`. Servers that decode twice
+//! (`%2565`), or that look for parameters after decoding (`%3B`), read paths in a way that no standard describes.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Longer paths are not believed.
+/// Longer paths are faults.
 const LONGEST: usize = 8 * 1024;
 
-/// How paths are made comparable.
+/// Rules of normalisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathRules {
-    /// Do upper and lower case count as the same?
+    /// Whether upper and lower case are equal.
     pub ignore_case: bool,
-    /// Does a slash at the end count?
+    /// Whether a trailing slash counts.
     pub keep_trailing_slash: bool,
 }
 
-/// Why a path is not believed.
+/// Why a path cannot be normalised safely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathFault {
@@ -68,12 +68,12 @@ pub enum PathFault {
 }
 
 impl PathRules {
-    /// The path in its one form.
+    /// The normalised path.
     ///
     /// # Errors
     /// A path that servers would read in different ways.
     pub fn normalise<'a>(&self, path: &'a str) -> Result<Cow<'a, str>, PathFault> {
-        // Most are: none of the steps below would change it.
+        // Most are normal already: none of the steps below would change them.
         if path.len() <= LONGEST && self.is_normal(path.as_bytes()) {
             return Ok(Cow::Borrowed(path));
         }
@@ -94,7 +94,7 @@ impl PathRules {
         }
         let normal = self.rebuild(path)?;
         if normal.len() > LONGEST {
-            // Escapes made it longer: it would not be its own form.
+            // Escapes made it longer than allowed: it would not be its own normal form.
             return Err(PathFault::TooLong);
         }
         Ok(if normal == path {
@@ -104,7 +104,7 @@ impl PathRules {
         })
     }
 
-    /// Is nothing to be done? In doubt it says no.
+    /// Whether the path is normal already. Errs on the side of no.
     fn is_normal(&self, path: &[u8]) -> bool {
         if path.first() != Some(&b'/') {
             return false;
@@ -112,7 +112,7 @@ impl PathRules {
         let mut at = 0;
         while let Some(&byte) = path.get(at) {
             let class = class(byte);
-            // Asked first and by itself, because nearly all are.
+            // Checked first, because it holds for nearly all paths.
             if class == Class::Plain {
                 at += 1;
                 continue;
@@ -137,7 +137,7 @@ impl PathRules {
                         _ => return false,
                     };
                     let upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
-                    // What is not ASCII may have another case.
+                    // Non-ASCII characters may have another case.
                     let stays = stays_escaped(value) && !(self.ignore_case && value >= 0x80);
                     if !upper || !stays {
                         return false;
@@ -181,10 +181,10 @@ impl PathRules {
         Ok(out)
     }
 
-    /// Writes a segment in its form, without parameters. Had it any?
+    /// Writes a segment in normal form, without parameters. Returns whether it had any.
     fn push_segment(&self, segment: &str, out: &mut String) -> Result<bool, PathFault> {
         let mut parameters = false;
-        // Bytes in a row that are not ASCII; together they may be characters that have a case.
+        // Consecutive non-ASCII bytes; together they may be characters that have a case.
         let mut wide = Vec::new();
         let mut bytes = segment.bytes();
         while let Some(byte) = bytes.next() {
@@ -203,7 +203,7 @@ impl PathRules {
                 _ => {}
             }
             if parameters {
-                // Looked at for faults, but not written.
+                // Checked for faults, but not written.
                 continue;
             }
             if value >= 0x80 {
@@ -233,7 +233,7 @@ impl PathRules {
         }
         if self.ignore_case {
             for chunk in wide.utf8_chunks() {
-                // Character by character, so that the form does not depend on what stands beside.
+                // Character by character, so that the form does not depend on the neighbours.
                 for low in chunk.valid().chars().flat_map(char::to_lowercase) {
                     let mut buffer = [0; 4];
                     for byte in low.encode_utf8(&mut buffer).bytes() {
@@ -250,7 +250,7 @@ impl PathRules {
     }
 }
 
-/// The path of a request in absolute form; any other path as it is.
+/// The path of a request in absolute form; any other path unchanged.
 fn without_origin(path: &str) -> Result<&str, PathFault> {
     if path.starts_with('/') {
         return Ok(path);
@@ -266,7 +266,7 @@ fn without_origin(path: &str) -> Result<&str, PathFault> {
     for byte in authority.bytes() {
         match class(byte) {
             Class::Control => return Err(PathFault::Control),
-            // Where the host ends is then a matter of taste.
+            // The end of the host is ambiguous then.
             Class::Backslash | Class::Delimiter => return Err(PathFault::Ambiguous),
             _ => {}
         }
@@ -274,7 +274,7 @@ fn without_origin(path: &str) -> Result<&str, PathFault> {
     Ok(if path.is_empty() { "/" } else { path })
 }
 
-/// What a byte is to a path.
+/// The class of a byte in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// May stand as it is.
@@ -284,7 +284,7 @@ enum Class {
     Slash,
     Percent,
     Semicolon,
-    /// Ends a path, if it is not escaped.
+    /// Ends the path, unless it is escaped.
     Delimiter,
     Backslash,
     Control,
@@ -299,7 +299,7 @@ const CLASSES: [Class; 256] = {
         classes[at] = match at as u8 {
             b'A'..=b'Z' => Class::Upper,
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => Class::Plain,
-            // Those of RFC 3986 that mean nothing of their own within a segment.
+            // The characters of RFC 3986 without a meaning of their own within a segment.
             b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@' => {
                 Class::Plain
             }
@@ -320,7 +320,7 @@ fn class(byte: u8) -> Class {
     CLASSES[usize::from(byte)]
 }
 
-/// Is the byte written as an escape?
+/// Whether the byte is written as an escape.
 fn stays_escaped(byte: u8) -> bool {
     matches!(
         class(byte),
@@ -356,7 +356,7 @@ impl fmt::Display for PathFault {
 }
 
 impl PathFault {
-    /// What the sender can do now.
+    /// What to send instead.
     pub fn hint(&self) -> String {
         match self {
             Self::Ambiguous => {

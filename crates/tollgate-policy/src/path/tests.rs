@@ -1,10 +1,10 @@
-//! One form for all spellings, tried.
+//! Tests that all spellings of a path have one normal form.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::*;
 
-/// The generator of Steele, Lea and Flood: good enough to make test cases, the same everywhere.
+/// The generator of Steele, Lea and Flood: good enough for test cases, and reproducible.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,22 +1,22 @@
-//! Patterns that people write for texts and paths.
+//! Patterns for texts and paths.
 //!
 //! # Theory
 //!
-//! Two small languages, because nobody should have to escape a dot to name a file:
+//! Two small languages instead of regular expressions, so that a dot in a file name needs no escape:
 //!
 //! - a [`TextPattern`] is a text in which `*` stands for any run of bytes, also an empty one;
 //! - a [`PathPattern`] is a path whose segments are texts, patterns of that kind (`*.pdf`), a `*` or
 //!   `{name}` for exactly one segment that is not empty, or `**` for any number of segments, also none.
 //!
-//! Both match without recursion and with one place to go back to: when what follows a `*` cannot be found
-//! here, only the last `*` has to take more, since an earlier one taking more could find nothing that the
-//! last cannot. A text is searched in linear time; a path costs its segments times those of the pattern at
-//! worst, and nothing is copied.
+//! Both match without recursion and with one position to return to: when the text after a `*` does not match here,
+//! only the last `*` has to take more, because an earlier one taking more could match nothing that the last
+//! cannot. A text is matched in linear time. A path costs its segments times those of the pattern at worst.
+//! Nothing is copied.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! How paths are normalised. A pattern is read as for paths whose case counts and whose slash at the end
-//! does not; [`PathPattern::under`] makes it one for other rules.
+//! A pattern is read for paths whose case counts and whose trailing slash does not. [`PathPattern::under`] adapts
+//! it to other rules.
 
 use std::fmt;
 
@@ -39,25 +39,25 @@ pub struct PathPattern {
     slash: Slash,
 }
 
-/// What stands between two slashes.
+/// A segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Segment {
-    /// This.
+    /// A literal segment.
     Literal(String),
-    /// One segment like this.
+    /// One segment that matches the pattern.
     Like(TextPattern),
-    /// One segment.
+    /// One segment (`*`).
     One,
-    /// One segment that has a name.
+    /// One named segment (`{name}`).
     Capture(String),
-    /// Any number of segments.
+    /// Any number of segments (`**`).
     Many,
 }
 
-/// The slash at the end of a pattern.
+/// The trailing slash of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slash {
-    /// There is none, and the path must have none.
+    /// The pattern has none, and the path must have none.
     None,
     /// The path may have one.
     Optional,
@@ -65,15 +65,15 @@ enum Slash {
     Required,
 }
 
-/// Why a text is no path pattern.
+/// Why a text is not a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PatternError {
     /// It does not begin with a slash.
     NoSlash,
-    /// A `{` without its `}`, or the other way round.
+    /// A `{` without its `}`, or a `}` without its `{`.
     Brace,
-    /// A capture with a name that is none.
+    /// A capture with an invalid name.
     CaptureName,
     /// A capture beside other characters of its segment.
     PartialCapture,
@@ -131,7 +131,7 @@ impl PathPattern {
         &self.text
     }
 
-    /// Does a normalised path match?
+    /// Whether a normalised path matches.
     pub fn matches(&self, path: &str) -> bool {
         self.walk(path, None).is_some()
     }
@@ -144,7 +144,7 @@ impl PathPattern {
         })
     }
 
-    /// What stands in `path` at the capture `name`, if the path matches.
+    /// The segment of `path` at the capture `name`, if the path matches.
     pub fn capture<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         self.walk(path, Some(name))?
     }
@@ -184,7 +184,7 @@ impl PathPattern {
         &self.segments
     }
 
-    /// If the path matches, what stands at the capture `name`.
+    /// If the path matches, the segment at the capture `name`.
     fn walk<'p>(&self, path: &'p str, name: Option<&str>) -> Option<Option<&'p str>> {
         let path = match self.slash {
             Slash::None => path,
@@ -197,7 +197,7 @@ impl PathPattern {
         let mut rest = Rest::new(path)?;
         let mut wanted = self.segments.as_slice();
         let mut captured = None;
-        // Where to go on if this does not lead to the end: behind the last `**`, one segment later.
+        // The position to return to if the rest does not match: after the last `**`, one segment later.
         let mut again: Option<(&[Segment], Rest<'p>)> = None;
         loop {
             match wanted {
@@ -231,7 +231,7 @@ impl PathPattern {
     }
 }
 
-/// The segments of a path that are still to come.
+/// The remaining segments of a path.
 #[derive(Clone, Copy)]
 pub(super) struct Rest<'p>(Option<&'p str>);
 
@@ -244,7 +244,7 @@ impl<'p> Rest<'p> {
 
     pub(super) fn next(&mut self) -> Option<&'p str> {
         let rest = self.0?;
-        // Segments are short: looking at each byte is faster than a search made for long texts.
+        // Segments are short: checking each byte is faster than a search made for long texts.
         let end = rest.bytes().position(|b| b == b'/');
         let (segment, rest) = match end {
             Some(end) => (rest.get(..end)?, rest.get(end + 1..)),
@@ -270,7 +270,7 @@ impl Segment {
     }
 }
 
-/// Reads a segment. Was it written in normal form, or at least with characters that may be written so?
+/// Reads a segment. Returns also whether it is in normal form, or has only characters that may be written so.
 fn read_segment(segment: &str) -> Result<(Segment, bool), PatternError> {
     if let Some(name) = capture_name(segment)? {
         return Ok((Segment::Capture(name.into()), true));
@@ -282,7 +282,7 @@ fn read_segment(segment: &str) -> Result<(Segment, bool), PatternError> {
         _ => {}
     }
     let form = normal_segment(segment).unwrap_or_default();
-    // People may write `é`, which paths have as an escape.
+    // A pattern may contain `é`, which paths contain as an escape.
     let mut escaped = String::new();
     for c in segment.chars() {
         if c.is_ascii() {
@@ -344,7 +344,7 @@ fn normal_segment(segment: &str) -> Option<String> {
     Some(form.strip_prefix('/')?.into())
 }
 
-/// What a pattern that is not in normal form was probably meant to be.
+/// The normal form of a pattern that is not normal.
 fn meant(text: &str) -> Option<String> {
     let mut out: Vec<String> = Vec::new();
     for segment in text.split('/') {

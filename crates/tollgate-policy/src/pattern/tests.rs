@@ -1,4 +1,4 @@
-//! What patterns match, tried.
+//! Tests of pattern matching.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -9,7 +9,7 @@ fn path(text: &str) -> PathPattern {
     PathPattern::new(text).unwrap()
 }
 
-/// The meaning of `*`, by trying everything.
+/// A naive implementation of `*`.
 fn like(pattern: &[u8], text: &[u8]) -> bool {
     match pattern {
         [] => text.is_empty(),
@@ -18,7 +18,7 @@ fn like(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// The meaning of a path pattern, by trying everything.
+/// A naive implementation of path patterns.
 fn path_like(pattern: &[&str], path: &[&str]) -> bool {
     match pattern {
         [] => path.is_empty(),

@@ -1,4 +1,4 @@
-//! A text with `*` for any run of bytes.
+//! Text patterns, in which `*` stands for any run of bytes.
 
 /// A text with `*` for any run of characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,23 +7,22 @@ pub struct TextPattern {
     runs: Option<Runs>,
 }
 
-/// What stands around the stars of a pattern that has any.
+/// The texts around the stars of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Runs {
-    /// How long what stands before the first star is.
+    /// Length of the text before the first star.
     before: usize,
-    /// Where what stands behind the last star begins.
+    /// Start of the text after the last star.
     behind: usize,
-    /// What stands between stars and is not empty, in order.
+    /// The non-empty texts between stars, in order.
     between: Box<[Piece]>,
 }
 
-/// A text to be found, with what Knuth, Morris and Pratt need to find it in linear time: clients choose
-/// what is searched.
+/// A text to search, with its Knuth-Morris-Pratt table for linear time, because clients choose the searched text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     text: Box<[u8]>,
-    /// For each place: how much of the text is still read if the next byte is another one.
+    /// For each position: how much of the text is still matched if the next byte differs.
     falls: Box<[usize]>,
 }
 
@@ -45,7 +44,7 @@ impl TextPattern {
         }
     }
 
-    /// Is `text` like this?
+    /// Whether `text` matches.
     pub fn matches(&self, text: &[u8]) -> bool {
         let own = self.text.as_bytes();
         let Some(runs) = &self.runs else {
@@ -72,12 +71,12 @@ impl TextPattern {
         &self.text
     }
 
-    /// The text, if it is one without `*`.
+    /// The text, if it has no `*`.
     pub fn exact(&self) -> Option<&str> {
         self.runs.is_none().then_some(&self.text)
     }
 
-    /// Is every text like this?
+    /// Whether every text matches.
     pub fn is_any(&self) -> bool {
         !self.text.is_empty() && self.text.bytes().all(|b| b == b'*')
     }
@@ -99,7 +98,7 @@ impl Piece {
         }
     }
 
-    /// Where it ends in `text`, the first time.
+    /// Its first end in `text`.
     fn end_in(&self, text: &[u8]) -> Option<usize> {
         let mut read = 0;
         for (at, byte) in text.iter().enumerate() {
@@ -112,7 +111,7 @@ impl Piece {
     }
 }
 
-/// How much of `text` is read after one more byte.
+/// How much of `text` is matched after one more byte.
 fn step(text: &[u8], falls: &[usize], mut read: usize, byte: u8) -> usize {
     loop {
         if text.get(read) == Some(&byte) {

@@ -1,64 +1,61 @@
-//! How much of all limits is to be left: down in leaps while there is trouble, up in small steps when not.
+//! Pressure controller: scales all limits down quickly under overload, and up slowly afterwards.
 //!
 //! # Theory
 //!
-//! Every step looks at what is observed: how long a backend takes, how many of its answers are failures, how
-//! busy this machine is. Each has a bound. With any of them *over* its bound the scale is cut to nine
-//! tenths; with all of them *well* (at most nine tenths of the bound, or not observed) it grows by a
-//! fiftieth; in between it stays. Cutting by a factor and growing by a sum is what makes many controllers of
-//! one backend agree in the end (additive increase, multiplicative decrease); the band between the two
-//! keeps one alone from swinging about its bound.
+//! Every step reads signals: the latency of a backend, the share of its failed responses, and the CPU usage of
+//! this machine. Each has a bound. If any signal is *over* its bound, the scale is cut to nine tenths. If all are
+//! *well* (at most nine tenths of the bound, or not observed), it grows by a fiftieth. In between it stays.
+//! Additive increase and multiplicative decrease make several controllers of one backend converge. The band
+//! between the two keeps a single controller from oscillating around its bound.
 //!
-//! From everything to a tenth takes 22 steps, and back 45: at two steps a second 11 and 23 seconds.
+//! From full scale to a tenth takes 22 steps, and back 45: at two steps a second 11 and 23 seconds.
 //!
 //! # Invariant
 //!
-//! The scale is never above one and never below the lowest floor: below that it would change nothing, and
-//! only delay the way back. Steps that come too soon change nothing, so whoever asks more often does not
-//! shrink limits faster.
+//! The scale is never above one and never below the lowest floor: below that it would change nothing, and only
+//! delay recovery. Steps that come too soon change nothing, so more frequent calls do not shrink limits faster.
 //!
-//! # Nothing observed
+//! # No signal
 //!
-//! Nothing observed is no sign of trouble: nobody asks the backend for anything, or nobody looks. The scale
-//! grows.
+//! A signal that is not observed counts as well: the backend has no traffic, or is not monitored. The scale grows.
 //!
-//! # An operator's word
+//! # Manual control
 //!
-//! [`PressureController::hold`] sets the scale for a while, whatever is observed. When that is over, it goes on from
-//! there by what is observed: a backend that somebody took care of is not hit by everything at once.
+//! [`PressureController::hold`] fixes the scale for a time, whatever the signals say. Afterwards the controller
+//! continues from there, so that a repaired backend does not get full load at once.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Where observations come from, and who is told the scale. It is a plain value and reads no clock.
+//! The controller is a plain value. It reads no clock; the caller provides signals and applies the scale.
 
 use crate::PressureRule;
 use tollgate::Scale;
 use tollgate::{Moment, Span};
 
-/// Steps that follow each other faster than this change nothing.
+/// Steps closer together than this change nothing.
 pub const STEP_MIN: Span = Span::from_millis(100);
-/// What a step up adds: a fiftieth.
+/// The increment of a step up: a fiftieth.
 const UP: u32 = 65_536 / 50;
 
-/// What was observed since the last step. What nobody observed is none.
+/// Signals since the last step. `None` is not observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PressureSignals {
-    /// How long answers of the backend take on average.
+    /// Mean latency of the backend.
     pub latency: Option<Span>,
-    /// The share of failed answers of the backend, in ten-thousandths.
+    /// Share of failed responses of the backend, in ten-thousandths.
     pub errors: Option<u32>,
-    /// The share of this machine's processors in use, in ten-thousandths.
+    /// Share of this machine's processors in use, in ten-thousandths.
     pub cpu: Option<u32>,
 }
 
-/// What signals come to together.
+/// The combined level of all signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PressureLevel {
-    /// None.
+    /// All signals are well.
     Well,
-    /// Too little to shrink, too much to grow.
+    /// In between: the scale stays.
     Near,
-    /// Some signal is over its bound.
+    /// A signal is over its bound.
     Over,
 }
 
@@ -67,14 +64,14 @@ pub enum PressureLevel {
 pub struct PressureController {
     rule: PressureRule,
     scale: Scale,
-    /// When the last step was.
+    /// The last step.
     stepped: Option<Moment>,
-    /// Until when an operator's word counts.
+    /// Until when the manual scale holds.
     held: Option<Moment>,
 }
 
 impl PressureController {
-    /// No pressure yet.
+    /// No pressure.
     pub fn new(rule: PressureRule) -> PressureController {
         PressureController {
             rule,
@@ -84,7 +81,7 @@ impl PressureController {
         }
     }
 
-    /// Goes on by another rule, from where it is.
+    /// Continues with another rule from the current scale.
     pub fn set_rule(&mut self, rule: PressureRule) {
         self.rule = rule;
         self.scale = self.scale.max(self.floor());
@@ -95,24 +92,24 @@ impl PressureController {
         &self.rule
     }
 
-    /// How much is left.
+    /// The current scale.
     pub fn scale(&self) -> Scale {
         self.scale
     }
 
-    /// Until when an operator's word counts, if it does at `now`.
+    /// Until when the manual scale holds, if it does at `now`.
     pub fn held_until(&self, now: Moment) -> Option<Moment> {
         self.held.filter(|until| now < *until)
     }
 
-    /// The lowest floor: below it nothing shrinks any more.
+    /// The lowest floor, below which no limit shrinks.
     pub fn floor(&self) -> Scale {
         let floors = self.rule.floors.iter().map(|(_, floor)| *floor);
         floors.fold(self.rule.floor, Scale::min)
     }
 
-    /// What these signals come to.
-    pub fn trouble(&self, signals: &PressureSignals) -> PressureLevel {
+    /// The level of these signals.
+    pub fn level(&self, signals: &PressureSignals) -> PressureLevel {
         let nanos = |span: Span| span.as_nanos();
         let share = |of: u32| u64::from(of);
         let by = [
@@ -123,10 +120,10 @@ impl PressureController {
         by.into_iter().max().unwrap_or(PressureLevel::Well)
     }
 
-    /// One step: how much is to be left from now on.
+    /// One step: returns the new scale.
     pub fn step(&mut self, signals: &PressureSignals, now: Moment) -> Scale {
         let is_due = match self.stepped {
-            // A clock that was set back does not stop it.
+            // A clock that was set back does not block steps.
             Some(last) => now < last || now.since(last) >= STEP_MIN,
             None => true,
         };
@@ -139,7 +136,7 @@ impl PressureController {
         }
         self.held = None;
         let q16 = self.scale.as_q16();
-        self.scale = match self.trouble(signals) {
+        self.scale = match self.level(signals) {
             // At most 65536 * 9, and rounded down: it always shrinks.
             PressureLevel::Over => Scale::from_q16(q16 * 9 / 10).max(self.floor()),
             PressureLevel::Near => self.scale,
@@ -148,15 +145,15 @@ impl PressureController {
         self.scale
     }
 
-    /// Leaves `scale` (the lowest floor, if that is more) until `until`, whatever is observed. What is
-    /// really left is returned.
+    /// Fixes the scale (at the lowest floor, if that is more) until `until`, whatever the signals say. Returns the
+    /// effective scale.
     pub fn hold(&mut self, scale: Scale, until: Moment) -> Scale {
         self.scale = scale.max(self.floor());
         self.held = Some(until);
         self.scale
     }
 
-    /// What is observed counts again. Was it held?
+    /// Ends manual control. Returns whether it was active.
     pub fn release(&mut self, now: Moment) -> bool {
         let was = self.held_until(now).is_some();
         self.held = None;
@@ -164,7 +161,7 @@ impl PressureController {
     }
 }
 
-/// What one signal says, if it is observed and has a bound.
+/// The level of one signal, if it is observed and has a bound.
 fn judged(observed: Option<u64>, bound: Option<u64>) -> PressureLevel {
     let (Some(observed), Some(bound)) = (observed, bound) else {
         return PressureLevel::Well;
@@ -208,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_cuts_to_nine_tenths_down_to_the_lowest_floor() {
+    fn pressure_cuts_to_nine_tenths_down_to_the_lowest_floor() {
         let mut p = by_cpu();
         assert_eq!(p.step(&busy(8_001), at(0)).as_q16(), 58_982);
         assert_eq!(p.step(&busy(8_001), at(500)).as_q16(), 53_083);
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn any_signal_over_its_bound_is_trouble_and_one_without_a_bound_never_is() {
+    fn any_signal_over_its_bound_is_pressure_and_one_without_a_bound_never_is() {
         let p = PressureController::new(PressureRule {
             latency: Some(Span::from_millis(200)),
             errors: Some(500),
@@ -249,18 +246,18 @@ mod tests {
             errors: Some(0),
             cpu: Some(10_000),
         };
-        assert_eq!(p.trouble(&slow), PressureLevel::Over);
+        assert_eq!(p.level(&slow), PressureLevel::Over);
         let failing = PressureSignals {
             latency: Some(Span::from_millis(1)),
             errors: Some(501),
             cpu: None,
         };
-        assert_eq!(p.trouble(&failing), PressureLevel::Over);
-        assert_eq!(p.trouble(&busy(10_000)), PressureLevel::Well);
+        assert_eq!(p.level(&failing), PressureLevel::Over);
+        assert_eq!(p.level(&busy(10_000)), PressureLevel::Well);
     }
 
     #[test]
-    fn nothing_observed_is_no_trouble() {
+    fn no_signal_is_no_pressure() {
         let mut p = by_cpu();
         p.step(&busy(9_000), at(0));
         let scale = p.scale();
@@ -279,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_says_counts_until_its_end_and_it_goes_on_from_there() {
+    fn a_manual_scale_holds_until_its_end_and_the_controller_continues_from_it() {
         let mut p = by_cpu();
         assert_eq!(p.hold(percent(50), at(10_000)), percent(50));
         assert_eq!(p.step(&busy(10_000), at(5_000)), percent(50));
@@ -290,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn releasing_lets_what_is_observed_count_again() {
+    fn releasing_returns_to_automatic_control() {
         let mut p = by_cpu();
         p.hold(percent(50), at(10_000));
         assert!(p.release(at(1)));
@@ -299,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_holds_it_below_the_floor_and_a_higher_floor_lifts_it() {
+    fn a_manual_scale_stays_above_the_floor_and_a_higher_floor_raises_it() {
         let mut p = by_cpu();
         assert_eq!(p.hold(percent(1), at(1)), percent(5));
         p.set_rule(PressureRule {

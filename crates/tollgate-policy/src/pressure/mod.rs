@@ -1,32 +1,32 @@
-//! When everybody is to have less for a while, as a policy says it.
+//! Load-shedding settings of a policy.
 //!
-//! A backend in trouble is given less: while a signal is over its bound, all limits shrink step by step,
-//! and they grow back when it is not. How far those of a tier may shrink is its *floor*.
+//! Under overload a backend gets less traffic: while a signal is over its bound, all limits shrink step by step,
+//! and they grow back afterwards. The *floor* of a tier bounds how far its limits may shrink.
 //!
-//! It does not know where signals come from, nor when to look at them.
+//! The caller provides the signals and the steps.
 
 use std::sync::Arc;
 
 use tollgate::Scale;
 use tollgate::Span;
 
-/// What counts as pressure, and how far limits give way.
+/// The signals that count as pressure, and how far limits shrink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PressureRule {
-    /// Answers of the backend that take longer on average.
+    /// Bound of the backend's mean latency.
     pub latency: Option<Span>,
-    /// A larger share of failed answers of the backend, in ten-thousandths.
+    /// Bound of the share of failed responses of the backend, in ten-thousandths.
     pub errors: Option<u32>,
-    /// A larger share of this machine's processors in use, in ten-thousandths.
+    /// Bound of the share of this machine's processors in use, in ten-thousandths.
     pub cpu: Option<u32>,
-    /// Limits never shrink below this part of themselves.
+    /// The floor of all limits.
     pub floor: Scale,
-    /// Those of a tier, by its name.
+    /// Floors of tiers, by their name.
     pub floors: Vec<(Arc<str>, Scale)>,
 }
 
 impl Default for PressureRule {
-    /// No signal but an operator's; everything down to a tenth.
+    /// No signal but manual control, and a floor of a tenth.
     fn default() -> PressureRule {
         PressureRule {
             latency: None,
@@ -39,7 +39,7 @@ impl Default for PressureRule {
 }
 
 impl PressureRule {
-    /// What is left of a limit for a tier when `scale` is left of everything.
+    /// The scale of a tier's limits under `scale`.
     pub fn scale_of(&self, tier: Option<&str>, scale: Scale) -> Scale {
         let own = |tier: &str| self.floors.iter().find(|(name, _)| **name == *tier);
         let floor = tier.and_then(own).map_or(self.floor, |(_, floor)| *floor);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn without_pressure_everybody_has_everything() {
+    fn without_pressure_every_tier_has_its_full_limits() {
         for tier in [None, Some("pro"), Some("free"), Some("unknown")] {
             assert_eq!(rule().scale_of(tier, Scale::ONE), Scale::ONE);
         }

@@ -1,4 +1,4 @@
-//! Which queue, as whom, with which share: everything that a place is made of.
+//! Tests of queue places: queue, flow, weight and cost.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may")]
 
@@ -49,7 +49,7 @@ fn queue_of(gate: &PolicyGate<ManualClock>, path: &str) -> Option<usize> {
     gate.place(&get(path)).map(|place| place.queue)
 }
 
-/// Where a request with these headers from this address waits.
+/// The place of a request with these headers from this address.
 fn sent(
     gate: &PolicyGate<ManualClock>,
     headers: &[(&str, &str)],
@@ -65,7 +65,7 @@ fn sent(
 }
 
 #[test]
-fn without_queues_nobody_waits() {
+fn without_queues_no_request_waits() {
     assert_eq!(gate(Vec::new()).place(&get("/")), None);
 }
 
@@ -139,14 +139,14 @@ fn a_path_is_normalised_before_it_is_matched() {
 }
 
 #[test]
-fn a_path_that_is_not_believed_waits_nowhere() {
+fn an_invalid_path_waits_nowhere() {
     let gate = gate(vec![queue("all")]);
     assert_eq!(queue_of(&gate, "/a%2Fb"), None);
     assert_eq!(queue_of(&gate, "/a"), Some(0));
 }
 
 #[test]
-fn while_limiting_is_switched_off_nobody_waits() {
+fn while_limiting_is_switched_off_no_request_waits() {
     let gate = gate(vec![queue("all")]);
     gate.switch_off(true);
     assert_eq!(queue_of(&gate, "/"), None);
@@ -156,7 +156,7 @@ fn while_limiting_is_switched_off_nobody_waits() {
 }
 
 #[test]
-fn without_a_flow_everybody_is_one() {
+fn without_a_flow_key_all_requests_are_one_flow() {
     let gate = gate(vec![queue("all")]);
     let ann = sent(&gate, &[("x-key", "ann")], Some("192.0.2.1"));
     assert_eq!(ann, sent(&gate, &[], None));
@@ -164,7 +164,7 @@ fn without_a_flow_everybody_is_one() {
 }
 
 #[test]
-fn a_flow_is_told_by_its_header() {
+fn a_flow_is_identified_by_its_header() {
     let gate = gate(vec![QueueRule {
         flow: header("x-key"),
         ..queue("all")
@@ -185,7 +185,7 @@ fn without_its_header_a_request_waits_as_its_address() {
     assert_eq!(flow("192.0.2.1"), flow("192.0.2.1"));
     assert_ne!(flow("192.0.2.1"), flow("192.0.2.2"));
     assert_eq!(flow("2001:db8::1"), flow("2001:db8::2"));
-    // Nobody gets the turns of an address by sending it as a header, nor others' by sending two.
+    // No client gets the dispatches of an address by sending it as a header, nor those of others by sending two.
     let named = sent(&gate, &[("x-key", "192.0.2.1")], Some("192.0.2.9")).flow;
     assert_ne!(named, flow("192.0.2.1"));
     let twice = sent(&gate, &[("x-key", "a"), ("x-key", "b")], Some("192.0.2.1")).flow;
@@ -245,7 +245,7 @@ fn weighted(tiers: &[(&str, u32)]) -> QueueRule {
 }
 
 #[test]
-fn a_tier_has_its_weight_and_everybody_else_has_one() {
+fn a_tier_has_its_weight_and_all_others_have_one() {
     let gate = gate(vec![weighted(&[("free", 1), ("pro", 4), ("broken", 0)])]);
     let share = |plan: &str| {
         let place = sent(&gate, &[("x-plan", plan)], None);
@@ -256,7 +256,7 @@ fn a_tier_has_its_weight_and_everybody_else_has_one() {
     assert_eq!(share(" pro "), (Some(1), 4));
     assert_eq!(share("Pro"), (None, 1));
     assert_eq!(share("gold"), (None, 1));
-    // A program may have written it; nobody has no share at all.
+    // A program may have written it; a weight of zero counts as one.
     assert_eq!(share("broken"), (Some(2), 1));
     let unnamed = sent(&gate, &[], None);
     assert_eq!((unnamed.tier, unnamed.weight), (None, 1));
@@ -265,7 +265,7 @@ fn a_tier_has_its_weight_and_everybody_else_has_one() {
 }
 
 #[test]
-fn a_tier_does_not_change_whose_turn_it_is() {
+fn a_tier_does_not_change_the_flow() {
     let gate = gate(vec![weighted(&[("pro", 4)])]);
     let free = sent(&gate, &[("x-key", "ann")], None);
     let paid = sent(&gate, &[("x-key", "ann"), ("x-plan", "pro")], None);
@@ -342,13 +342,16 @@ fn a_flow_is_the_same_in_the_policy_that_follows() {
     let after = sent(&second, &[("x-key", "ann")], None);
     assert_eq!((before.queue, after.queue), (0, 1));
     assert_eq!(before.flow, after.flow);
-    // Another process has another secret: nobody can work out whose hash theirs will meet.
-    let stranger = gate(first.policy().queues.clone());
-    assert_ne!(before.flow, sent(&stranger, &[("x-key", "ann")], None).flow);
+    // Another process has another secret: hash collisions are not predictable.
+    let other_process = gate(first.policy().queues.clone());
+    assert_ne!(
+        before.flow,
+        sent(&other_process, &[("x-key", "ann")], None).flow
+    );
 }
 
 #[test]
-fn an_explanation_names_the_queue_only_of_who_may_pass() {
+fn an_explanation_names_the_queue_only_of_admitted_requests() {
     use super::super::{DefaultAction, ExplainedKeyKind};
     let rule = QueueRule {
         flow: header("x-key"),
@@ -361,17 +364,17 @@ fn an_explanation_names_the_queue_only_of_who_may_pass() {
         headers: &headers,
         ..get("/")
     };
-    let told = gate.explain(&facts).queue.unwrap();
-    assert_eq!(Some(told.place), gate.place(&facts));
-    assert_eq!(told.flow.parts, ["ann"]);
-    assert_eq!(told.flow.kind, ExplainedKeyKind::Own);
+    let explained = gate.explain(&facts).queue.unwrap();
+    assert_eq!(Some(explained.place), gate.place(&facts));
+    assert_eq!(explained.flow.parts, ["ann"]);
+    assert_eq!(explained.flow.kind, ExplainedKeyKind::Own);
     let facts = Facts {
         client: Some("192.0.2.1".parse().unwrap()),
         ..get("/")
     };
-    let told = gate.explain(&facts).queue.unwrap();
-    assert_eq!(told.flow.parts, ["192.0.2.1"]);
-    assert_eq!(told.flow.kind, ExplainedKeyKind::Address);
+    let explained = gate.explain(&facts).queue.unwrap();
+    assert_eq!(explained.flow.parts, ["192.0.2.1"]);
+    assert_eq!(explained.flow.kind, ExplainedKeyKind::Address);
     let policy = Policy {
         queues: vec![rule],
         default: DefaultAction::Refuse,

@@ -1,12 +1,12 @@
-//! Does a condition hold, and where its values are found in a request.
+//! Evaluates conditions on a request, and finds the values that they test.
 //!
 //! A header, a query parameter or an entry of a descriptor may occur several times. It is like a pattern if one of
 //! its values is: a client cannot hide a value behind another one.
 //!
-//! [`ValueTest::Present`] on a header means the same as in a key: there once, and not blank. Otherwise a request could
-//! match a limit by a header that its key then counts as missing. A query parameter is present also without a value,
-//! because `?debug` is how flags are written. [`ValueTest::Absent`] is the opposite of `Present`: each request meets
-//! exactly one of the two.
+//! [`ValueTest::Present`] on a header means the same as in a key: exactly once, and not blank. Otherwise a request
+//! could match a limit by a header that its key then counts as missing. A query parameter is present also without
+//! a value, because `?debug` is a common flag. [`ValueTest::Absent`] is the opposite of `Present`: each request
+//! meets exactly one of the two.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use super::super::pattern::TextPattern;
 use super::super::rule::{Match, ValueTest};
 
 impl Match {
-    /// Do all conditions hold? `path` is normalised.
+    /// Whether all conditions hold. `path` is normalised.
     pub fn holds(&self, facts: &Facts<'_>, path: &str) -> bool {
         let method = |m: &String| m.eq_ignore_ascii_case(facts.method);
         (self.methods.is_empty() || self.methods.iter().any(method))
@@ -55,7 +55,7 @@ impl Match {
     }
 }
 
-/// Are these all entries of the descriptor, in this order?
+/// Whether these are all entries of the descriptor, in this order.
 fn are_all(wanted: &[(String, ValueTest)], entries: &[(&str, &str)]) -> bool {
     wanted.len() == entries.len()
         && wanted
@@ -67,14 +67,14 @@ fn are_all(wanted: &[(String, ValueTest)], entries: &[(&str, &str)]) -> bool {
 }
 
 impl ValueTest {
-    /// Does it hold for the values that `values` calls back with? One of them, blank or not, is present.
+    /// Whether it holds for the values that `values` yields. One of them, blank or not, is present.
     fn holds(&self, values: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
         let mut is_there = false;
         let is_like = self.visit(values, |_| is_there = true);
         self.result(is_there, is_like)
     }
 
-    /// The same for the values of a header, of which only a single one that is not blank is present.
+    /// The same for the values of a header, of which only a single non-blank one is present.
     fn holds_for_header(&self, values: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
         let (mut count, mut is_blank) = (0_usize, false);
         let is_like = self.visit(values, |value| {
@@ -84,7 +84,7 @@ impl ValueTest {
         self.result(count == 1 && !is_blank, is_like)
     }
 
-    /// Shows each value to `each`; is one of them like a pattern?
+    /// Calls `each` with each value. Returns whether one of them matches a pattern.
     fn visit(
         &self,
         values: impl FnOnce(&mut dyn FnMut(&[u8])),
@@ -119,20 +119,20 @@ pub(crate) fn host_name(host: &str) -> &str {
         return address;
     }
     let name = match host.split_once(':') {
-        // With more colons it is an address of IPv6.
+        // With more colons it is an IPv6 address.
         Some((name, port)) if !port.contains(':') => name,
         _ => host,
     };
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// Gives the name of a host in lower case.
+/// Calls `then` with a host name in lower case.
 pub(super) fn with_host<T>(host: &str, then: impl FnOnce(&[u8]) -> T) -> T {
     let name = host_name(host).as_bytes();
     if !name.iter().any(u8::is_ascii_uppercase) {
         return then(name);
     }
-    // No name that is one is longer than 253.
+    // No valid name is longer than 253.
     let mut buffer = [0; 256];
     match buffer.get_mut(..name.len()) {
         Some(low) => {
@@ -154,8 +154,8 @@ pub(crate) fn raw_query_values<'a>(query: &'a str, name: &str, each: &mut dyn Fn
     }
 }
 
-/// A name or value of a query, decoded: `+` is a space. What is not UTF-8 then is replaced; a `%` that begins no escape
-/// is itself.
+/// A name or value of a query, decoded: `+` is a space. Invalid UTF-8 is replaced; a `%` that begins no escape
+/// stays.
 pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|b| b == b'%' || b == b'+') {
         return Cow::Borrowed(text);
@@ -182,8 +182,8 @@ pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// The value of the cookie `name`, without quotes around it. Of several that differ none is: servers do not
-/// agree on which of them counts.
+/// The value of the cookie `name`, without quotes around it. `None` if several differ, because servers do not
+/// agree on which one counts.
 pub(crate) fn cookie_value<'a>(headers: &'a dyn Headers, name: &str) -> Option<&'a [u8]> {
     let (mut found, mut differ) = (None, false);
     headers.visit("cookie", &mut |line| {

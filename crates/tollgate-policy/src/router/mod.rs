@@ -1,10 +1,10 @@
-//! Which limits may match a request, without asking each.
+//! Finds the limits that may match a request, without testing each.
 //!
 //! # Theory
 //!
-//! Most conditions name something exact: a path with words in it, a host, the value of a header, a
-//! network. A request that lacks it cannot match. So each condition is filed under one exact thing that it
-//! asks for, and a request looks up the things that it has:
+//! Most conditions name something exact: a path with literal segments, a host, the value of a header, a network. A
+//! request without it cannot match. So each condition is indexed by one exact feature that it requires, and a
+//! request looks up its own features:
 //!
 //! ```text
 //! paths:  /api ─ rides ─ {*} ─ cancel → 3        hosts:  api.example.com → 7, 12
@@ -12,21 +12,21 @@
 //!              └ **         → 1, 2               always: 0, 9
 //! ```
 //!
-//! Of the things that a condition asks for, the one that the fewest others ask for is taken: a thousand
-//! limits on one path are told apart by what else they say. A condition that asks for nothing exact is
-//! always looked at.
+//! Of the features that a condition requires, the index uses the one that the fewest others require: a thousand
+//! limits on one path are distinguished by their other conditions. A condition without an exact feature is always
+//! a candidate.
 //!
 //! # Invariant
 //!
-//! Whatever holds is found: under all values of the thing that a condition was filed under, or always.
-//! What is found need not hold; [`Match::holds`] says. Found ones come in rising order, once each.
+//! Every condition that holds is a candidate: it is found under all values of its indexed feature, or always. A
+//! candidate need not hold; [`Match::holds`] decides. Candidates come in rising order, once each.
 //!
 //! # Bounds
 //!
-//! A request costs its segments, plus one look-up for each kind of thing, header and length of network
-//! that anything is filed under: not the number of conditions. Only patterns within a segment (`v*`) that
-//! share all segments before it are tried one by one. Nothing is allocated as long as at most 32 are found
-//! beside those that are always looked at, and names and values of a query have no escapes.
+//! A request costs its segments, plus one look-up for each kind of feature, header and length of network in the
+//! index, not the number of conditions. Only patterns within a segment (`v*`) that share all segments before it
+//! are tried one by one. Nothing is allocated while at most 32 candidates are found beside the permanent ones, and
+//! names and values of the query have no escapes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -55,7 +55,7 @@ pub(super) struct Router {
     always: Vec<usize>,
     paths: Trie,
     hosts: Values,
-    /// By name, as the next two.
+    /// By name, like the next two.
     headers: Vec<(String, Values)>,
     descriptor: Vec<(String, Values)>,
     query: Vec<(String, Values)>,
@@ -64,7 +64,7 @@ pub(super) struct Router {
     networks: Vec<(u8, Map<IpAddr>)>,
 }
 
-/// One exact thing that a condition asks for.
+/// One exact feature that a condition requires.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Key<'m> {
     Path(&'m str),
@@ -77,7 +77,7 @@ enum Key<'m> {
 }
 
 impl Router {
-    /// An index over these; they are known by their place in the list.
+    /// An index over these conditions, which are identified by their index in the list.
     pub(super) fn new<'a>(matches: impl Iterator<Item = &'a Match>) -> Router {
         let matches: Vec<&Match> = matches.collect();
         let choices: Vec<Vec<Vec<Key<'_>>>> = matches.iter().map(|m| choices(m)).collect();
@@ -85,14 +85,14 @@ impl Router {
         for key in choices.iter().flatten().flatten() {
             *asked.entry(*key).or_default() += 1;
         }
-        let crowd = |keys: &Vec<Key<'_>>| keys.iter().filter_map(|k| asked.get(k)).max().copied();
+        let largest = |keys: &Vec<Key<'_>>| keys.iter().filter_map(|k| asked.get(k)).max().copied();
         let mut router = Router::default();
         for (id, (condition, choices)) in matches.iter().zip(&choices).enumerate() {
-            // The first of those that are equally good: they are in order of what a look-up costs.
-            match choices.iter().min_by_key(|keys| crowd(keys)) {
+            // The first of equally good features: they are in order of look-up cost.
+            match choices.iter().min_by_key(|keys| largest(keys)) {
                 Some(keys) => keys.iter().for_each(|key| router.file(*key, condition, id)),
                 None if condition.paths.is_empty() => router.always.push(id),
-                // Patterns without a word still tell paths from requests that have none.
+                // Patterns without a literal segment still separate paths from requests without one.
                 None => condition
                     .paths
                     .iter()
@@ -128,7 +128,7 @@ impl Router {
         }
     }
 
-    /// Calls `found` with each of the conditions that may hold, in rising order. `path` is normalised.
+    /// Calls `found` with each condition that may hold, in rising order. `path` is normalised.
     pub(super) fn candidates(&self, facts: &Facts<'_>, path: &str, found: &mut dyn FnMut(usize)) {
         let mut ids = Ids::new();
         if !self.paths.is_empty() {
@@ -165,7 +165,7 @@ impl Router {
                 ids.add(networks.get(&network).map_or(&[], Vec::as_slice));
             }
         }
-        // Nothing is in both lists.
+        // No condition is in both lists.
         let mut always = self.always.iter().peekable();
         let mut last = None;
         for id in ids.sorted() {
@@ -181,11 +181,11 @@ impl Router {
     }
 }
 
-/// The ways to file a condition: for each, all the keys under which it must be found.
+/// The alternatives to index a condition: for each, all keys under which it must be found.
 fn choices(condition: &Match) -> Vec<Vec<Key<'_>>> {
     let mut choices = Vec::new();
     let paths = &condition.paths;
-    if !paths.is_empty() && paths.iter().all(trie::tells_apart) {
+    if !paths.is_empty() && paths.iter().all(trie::is_selective) {
         choices.push(paths.iter().map(|p| Key::Path(p.as_str())).collect());
     }
     if !condition.hosts.is_empty() {
@@ -197,7 +197,7 @@ fn choices(condition: &Match) -> Vec<Vec<Key<'_>>> {
     for (name, test) in &condition.descriptor {
         choices.extend(exact_values(test, |value| Key::Descriptor(name, value)));
     }
-    // Whoever has all entries has each of them.
+    // A descriptor with all entries has each of them.
     for (name, test) in &condition.entries {
         choices.extend(exact_values(test, |value| Key::Descriptor(name, value)));
     }
@@ -226,7 +226,7 @@ fn exact<'m>(texts: &'m [TextPattern], key: impl Fn(&'m str) -> Key<'m>) -> Opti
     texts.iter().map(|text| text.exact().map(&key)).collect()
 }
 
-/// The map of this name; a new one if there is none.
+/// The map of this name, added if there is none.
 fn named<'l, N, Q, V: Default>(list: &'l mut Vec<(N, V)>, name: &Q) -> &'l mut V
 where
     N: std::borrow::Borrow<Q>,
@@ -248,7 +248,7 @@ fn put(ids: &mut Vec<usize>, id: usize) {
     }
 }
 
-/// What was found: on the stack as long as it is little.
+/// The candidates: on the stack while they are few.
 struct Ids {
     few: [usize; 32],
     count: usize,
@@ -292,8 +292,8 @@ impl Ids {
     }
 }
 
-/// A hash for maps that only operators fill. Clients choose what is looked up, but not what is found, so
-/// they cannot make a look-up long; it need only be fast.
+/// A hash for maps that only operators fill. Clients choose the look-ups but not the entries, so they cannot make
+/// a look-up slow; speed is all that matters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Quick(u64);
 
@@ -323,7 +323,7 @@ impl Hasher for Quick {
     }
 
     fn finish(&self) -> u64 {
-        // The upper bits are the good ones, and tables look at the lower.
+        // The upper bits are well mixed, and tables use the lower ones.
         self.0.rotate_left(26)
     }
 }

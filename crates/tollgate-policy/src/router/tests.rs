@@ -1,4 +1,4 @@
-//! Nothing that holds is overlooked, and little else is looked at.
+//! Tests that every condition that holds is a candidate, and that few others are.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -87,7 +87,7 @@ fn random_match(random: &mut Random) -> Match {
 }
 
 #[test]
-fn whatever_holds_is_found() {
+fn every_condition_that_holds_is_found() {
     let mut random = Random(9);
     let (mut held, mut looked_at) = (0, 0);
     for _ in 0..2000 {
@@ -141,7 +141,7 @@ fn whatever_holds_is_found() {
 }
 
 #[test]
-fn of_a_thousand_limits_only_the_relevant_are_looked_at() {
+fn of_a_thousand_limits_only_the_relevant_are_candidates() {
     let mut matches: Vec<Match> = (0..1000)
         .map(|i| match i % 4 {
             0 => on_path(&format!("/api/v{i}/rides/{{ride}}")),
@@ -170,7 +170,7 @@ fn of_a_thousand_limits_only_the_relevant_are_looked_at() {
 }
 
 #[test]
-fn a_thousand_limits_on_one_path_are_told_apart_by_what_else_they_say() {
+fn a_thousand_limits_on_one_path_are_distinguished_by_other_conditions() {
     let on = |change: &dyn Fn(&mut Match)| {
         let mut m = on_path("/api/**");
         change(&mut m);
@@ -325,10 +325,6 @@ fn a_cookie_is_found_among_others() {
     assert_eq!(value("c").as_deref(), Some("3"));
     assert_eq!(value("d").as_deref(), Some(""));
     assert_eq!(value("b"), None);
-    assert_eq!(
-        value("two"),
-        None,
-        "which of them counts is anybody's guess"
-    );
+    assert_eq!(value("two"), None, "which of them counts is ambiguous");
     assert_eq!(value("SID"), None);
 }

@@ -1,4 +1,4 @@
-//! Path patterns, filed by their segments.
+//! A trie of path patterns by their segments.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -6,10 +6,10 @@ use std::hash::BuildHasherDefault;
 use super::super::pattern::{PathPattern, Rest, Segment, TextPattern};
 use super::{Ids, Map, Quick, put};
 
-/// Deeper segments are not looked at: whatever begins alike is found. Bounds the recursion.
+/// Deeper segments are not compared: all patterns with an equal start are candidates. Bounds the recursion.
 const DEEPEST: usize = 32;
 
-/// What may follow at one place of a path.
+/// A node of the trie.
 #[derive(Debug, Default)]
 pub(super) struct Trie {
     literal: HashMap<Box<str>, Trie, BuildHasherDefault<Quick>>,
@@ -20,12 +20,12 @@ pub(super) struct Trie {
     ends: Vec<usize>,
     /// Patterns with `**` here.
     below: Vec<usize>,
-    /// Of those, the ones that end with a word, by the word.
+    /// Those with `**` that end with a literal segment, by that segment.
     tails: Map<Box<str>>,
 }
 
-/// Does a pattern ask for anything that not every path has?
-pub(super) fn tells_apart(pattern: &PathPattern) -> bool {
+/// Whether a pattern requires anything that not every path has.
+pub(super) fn is_selective(pattern: &PathPattern) -> bool {
     let mut segments = pattern.segments().iter().take(DEEPEST);
     let mut prefix = segments.by_ref().take_while(|s| **s != Segment::Many);
     prefix.any(|s| matches!(s, Segment::Literal(_) | Segment::Like(_)))
@@ -33,7 +33,7 @@ pub(super) fn tells_apart(pattern: &PathPattern) -> bool {
         || tail(pattern.segments()).is_some()
 }
 
-/// The word at the end of a pattern with `**`.
+/// The last literal segment of a pattern with `**`.
 fn tail(segments: &[Segment]) -> Option<&str> {
     match segments.last() {
         Some(Segment::Literal(text)) if segments.contains(&Segment::Many) => Some(text),
@@ -64,7 +64,7 @@ impl Trie {
         put(&mut node.ends, id);
     }
 
-    /// Is nothing filed here?
+    /// Whether no pattern is here.
     pub(super) fn is_empty(&self) -> bool {
         self.literal.is_empty()
             && self.like.is_empty()
@@ -86,7 +86,7 @@ impl Trie {
 
     /// Finds the patterns that may match a normalised path.
     pub(super) fn find(&self, path: &str, ids: &mut Ids) {
-        // Whether a slash at the end counts, the patterns know.
+        // The patterns decide whether a trailing slash counts.
         let open = path.strip_suffix('/').filter(|path| !path.is_empty());
         let path = open.unwrap_or(path);
         if let Some(rest) = Rest::new(path) {
@@ -94,7 +94,7 @@ impl Trie {
         }
     }
 
-    /// `path` is all of it, `rest` what comes from here on.
+    /// `path` is the whole path, `rest` the remaining segments.
     fn walk(&self, mut rest: Rest<'_>, path: &str, ids: &mut Ids) {
         ids.add(&self.below);
         if !self.tails.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! # Bounds
 //!
-//! [`RUNNING_MAX`] tasks at once for each runner, [`QUEUED_MAX`] that wait. Beyond it a task is dropped and counted: units that
-//! are not returned are earned again by the store, and a lost refund errs on the strict side.
+//! Each runner polls [`RUNNING_MAX`] tasks at once, and [`QUEUED_MAX`] wait. Further tasks are dropped and
+//! counted: the store earns unreturned units again, and a lost refund errs on the strict side.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -19,19 +19,19 @@ const RUNNING_MAX: usize = 64;
 /// Tasks that wait.
 const QUEUED_MAX: usize = 1 << 16;
 
-/// A queue of tasks. There is no runtime here: the owner of the policy runs it ([`Background::run`]), or has it emptied now
-/// and then ([`Background::drain`]).
+/// A queue of tasks. It has no runtime: the owner of the policy runs it ([`Background::run`]), or drains it
+/// regularly ([`Background::drain`]).
 #[derive(Default)]
 pub(crate) struct Background {
     queue: Mutex<Queue>,
-    /// How many run it.
+    /// The number of runners.
     runners: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
-    /// Of the runners that wait for tasks: one each, by its number.
+    /// The wakers of waiting runners, by their number.
     wakers: Vec<(u64, Waker)>,
     /// The number of the next runner.
     next: u64,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Background {
     }
 }
 
-/// Tasks that a runner has begun and not finished. Dropping it queues them again.
+/// Tasks that a runner has started and not finished. Dropping it queues them again.
 struct Running<'a> {
     background: &'a Background,
     number: u64,
@@ -63,7 +63,7 @@ impl Drop for Running<'_> {
         }
         let mut queue = self.background.queue();
         queue.tasks.extend(self.tasks.drain(..));
-        // This runner may have been woken for a task that another one has to take now.
+        // This runner may have been woken for a task that another one must take now.
         let wakers = std::mem::take(&mut queue.wakers);
         drop(queue);
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
@@ -75,7 +75,7 @@ impl Background {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is there a runner? Without one nothing is prefetched, and what is abandoned is dropped.
+    /// Whether there is a runner. Without one nothing is prefetched, and abandoned requests are dropped.
     pub(crate) fn is_run(&self) -> bool {
         self.runners.load(Relaxed) > 0
     }
@@ -92,7 +92,7 @@ impl Background {
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Runs tasks until `over`, and then those that were begun.
+    /// Runs tasks until `over`, and then those that have started.
     pub(crate) async fn run(&self, over: impl Future<Output = ()>) {
         let mut over = pin!(over);
         let mut running = self.running(true);
@@ -111,7 +111,7 @@ impl Background {
         .await;
     }
 
-    /// Runs all tasks that wait, to their end.
+    /// Runs all waiting tasks to their end.
     pub(crate) async fn drain(&self) {
         let mut running = self.running(false);
         poll_fn(|context| match running.poll(true, context) {
@@ -135,7 +135,7 @@ impl Background {
 }
 
 impl Running<'_> {
-    /// Polls what was begun, and with `takes_more` begins more. True if nothing is left to do.
+    /// Polls started tasks, and with `takes_more` starts more. True if nothing is left to do.
     fn poll(&mut self, takes_more: bool, context: &mut std::task::Context<'_>) -> bool {
         loop {
             if takes_more {

@@ -1,4 +1,4 @@
-//! Units that passed without the store, until they are reported to it.
+//! Debts: units that passed without the store, until they are reported to it.
 //!
 //! # Bound
 //!
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::Moment;
 
-/// Keys that may have a debt at once.
+/// Most keys with a debt.
 const DEBTS_MAX: usize = 1 << 16;
 
 /// A limit by its stable id, and a key by its hash: the same under the next policy.
@@ -21,14 +21,14 @@ pub(super) type DebtKey = (u64, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Debts {
     keys: Mutex<HashMap<DebtKey, Debt>>,
-    /// How many there are.
+    /// The number of debts.
     count: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Debt {
     units: u64,
-    /// From then on nothing of it counts any more.
+    /// From then on nothing of it counts.
     until: Moment,
 }
 
@@ -68,7 +68,7 @@ impl Debts {
         debt.map_or(0, |debt| debt.units)
     }
 
-    /// So much of a debt was given back before it was reported.
+    /// Reduces a debt by units that were refunded before it was reported.
     pub(super) fn reduce(&self, key: DebtKey, units: u64) {
         if self.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl Debts {
         self.count.store(keys.len(), Relaxed);
     }
 
-    /// Forgets what does not count any more.
+    /// Drops debts that no longer count.
     pub(super) fn sweep(&self, now: Moment) {
         if !self.is_empty() {
             let mut keys = self.keys();

@@ -1,11 +1,11 @@
-//! This node's share of each limit, for when the store gives no answer.
+//! This node's share of each limit, for use while the store does not answer.
 //!
 //! # Theory
 //!
 //! The tables of this process hold this node's *share* of each limit and mirror what the store grants here. If the
-//! store gives no answer, they decide instead, so the change adds no burst on this node. What they let pass then is a
-//! *debt*: the next operation on the key reports it first. If the answer to that is lost, the debt is reported again, so it
-//! counts twice rather than not at all.
+//! store does not answer, they decide instead, so the switch adds no burst on this node. What they admit then is a
+//! *debt*: the next operation on the key reports it first. If the answer to that is lost, the debt is reported
+//! again, so it counts twice rather than not at all.
 //!
 //! ```text
 //! Pending -> Answered  mirrored; the debts that were reported are cleared
@@ -14,9 +14,9 @@
 //!
 //! # Bound
 //!
-//! With `n` nodes and a limit of `C` and `r`, a node lets pass at most `C/n + r/n * t` without the store, less what it let pass
-//! before. Together they let pass at most `C + r * t`, of which up to `C * (n-1)/n` may come on top of what the store granted,
-//! from nodes that were not asked until then.
+//! With `n` nodes and a limit of `C` and `r`, a node admits at most `C/n + r/n * t` without the store, less what
+//! it admitted before. Together they admit at most `C + r * t`, of which up to `C * (n-1)/n` may exceed what the
+//! store granted, from nodes that had no traffic until then.
 
 use std::fmt;
 use std::future::Future;
@@ -32,7 +32,7 @@ use tollgate::KeyOp;
 use tollgate::Verdict;
 use tollgate::{Moment, Span};
 
-/// When to try again after a refusal that only the outage causes: the store is tried several times a second.
+/// When to retry after a refusal that only the outage causes: the store is probed several times a second.
 const TRY_AGAIN: Span = Span::from_secs(1);
 
 /// Decides by this node's share when the store below gives no answer.
@@ -41,7 +41,7 @@ pub(crate) struct Fallback<S, C> {
     shared: Arc<Shared<C>>,
 }
 
-/// What the store below makes of a request.
+/// The state of a request in the store below.
 enum Below<F> {
     Ready(StoreResponse),
     Pending(F),
@@ -118,7 +118,8 @@ impl<C: Clock> Shared<C> {
         reporting
     }
 
-    /// Records that a charge passed without the store. Permits are given back to whoever granted them, and are no debt.
+    /// Records that a charge passed without the store. Permits return to the layer that granted them, and are no
+    /// debt.
     fn record_debt(&self, charge: &Charge, units: u64) {
         if let Some(limit) = self.limit(charge).filter(|limit| !limit.is_permit) {
             let until = self.clock.now().plus(limit.horizon);
@@ -127,7 +128,7 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Takes from the share what the store has taken, or gives it back.
+    /// Takes from the share what the store has taken, or refunds it.
     fn mirror(&self, op: StoreOp, charges: &mut [Charge]) {
         let passes = all_pass(charges);
         let granted = charges
@@ -155,7 +156,7 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Gives back what the share took by itself. What the store took is for the store to give back.
+    /// Refunds what the share took by itself. The store refunds what the store took.
     fn refund_share(&self, charge: &mut Charge) {
         charge.outcome.source = match charge.outcome.source {
             Source::Share | Source::Memory => {
@@ -171,7 +172,7 @@ impl<C: Clock> Shared<C> {
         };
     }
 
-    /// Decides open charges without the store, as each limit says. False if that cannot be.
+    /// Decides open charges without the store, as each limit configures. False if that is not possible.
     fn decide(&self, op: StoreOp, charges: &mut [Charge]) -> bool {
         match op {
             StoreOp::Charge | StoreOp::Peek => self.decide_open(op, charges),
@@ -182,7 +183,7 @@ impl<C: Clock> Shared<C> {
                 }
             }
             StoreOp::Refund => {
-                // What the store does not give back is earned again; the share knows what was not used.
+                // The store earns again what it does not refund; the share knows what was not used.
                 for charge in charges.iter_mut().filter(|charge| charge.is_open()) {
                     charge.outcome.source = Source::Store;
                 }
@@ -221,7 +222,7 @@ impl<C: Clock> Shared<C> {
                 (None, limit) => limit.map_or(0, |limit| limit.capacity),
             };
             if charge.outcome.verdict == Verdict::Never && charge.cost <= capacity {
-                // Too much for this node's share, not for the limit.
+                // Too much for this node's share, but not for the limit.
                 let retry_after = TRY_AGAIN;
                 charge.outcome.verdict = Verdict::Refuse { retry_after };
             }
@@ -281,7 +282,7 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
                     shared.mirror(op, &mut answered.charges);
                 }
                 Some(_) => {
-                    // Recorded again before anything else is.
+                    // Recorded again before all else.
                     drop(reporting);
                     if shared.decide(op, &mut answered.charges) {
                         answered.fault = None;

@@ -1,6 +1,6 @@
 //! An operation in flight that several requests wait for.
 //!
-//! Whoever polls it drives it, so no caller loses it by leaving.
+//! Every poll drives it, so it survives callers that leave.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -14,7 +14,7 @@ pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A handle of an operation in flight. It ends when the operation has ended.
 pub(super) struct Flight {
     shared: Arc<Shared>,
-    /// Where this handle keeps its waker.
+    /// The index of this handle's waker.
     place: u64,
 }
 
@@ -22,7 +22,7 @@ struct Shared(Mutex<State>);
 
 struct State {
     stage: Stage,
-    /// Was the task woken while it was polled?
+    /// Whether the task was woken while it was polled.
     is_woken: bool,
     wakers: BTreeMap<u64, Waker>,
     places: u64,
@@ -70,7 +70,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the task back, or notes that it has ended. Every waiter is woken at the end.
+    /// Puts the task back, or records that it has ended. Every waiter is woken at the end.
     fn put_back(&self, stage: Stage) -> bool {
         let mut state = self.lock();
         let is_ended = matches!(stage, Stage::Ended);
@@ -90,14 +90,14 @@ impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         let mut state = self.lock();
         state.is_woken = true;
-        // The next poll keeps its waker again.
+        // The next poll stores its waker again.
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_values().for_each(Waker::wake);
     }
 }
 
-/// Ends the flight if the task panics: nobody may wait for it then.
+/// Ends the flight if the task panics, so that no waiter hangs.
 struct Ends<'a>(&'a Shared, bool);
 
 impl Drop for Ends<'_> {
@@ -141,7 +141,7 @@ impl Future for Flight {
                     if !self.shared.put_back(Stage::Idle(task)) {
                         return Poll::Pending;
                     }
-                    // Woken meanwhile, and who was woken found it being polled.
+                    // Woken during a poll: the woken waiter found the task in use.
                 }
             }
         }

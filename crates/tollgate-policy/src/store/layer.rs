@@ -1,4 +1,4 @@
-//! The one way in which a layer takes part: try locally, perhaps wait, forward the rest, commit or give back.
+//! The common path of a layer: try locally, perhaps wait, forward the rest, commit or refund.
 
 use std::future::Future;
 
@@ -7,17 +7,17 @@ use super::{Apply, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, all_pass};
 use tollgate::Moment;
 
-/// What a layer makes of a request.
+/// The result of a layer's attempt.
 pub(super) enum Attempt<H> {
     /// Every charge is decided, or the request is refused.
     Done,
     /// Nothing is held. Try again after these.
     Wait(Vec<Flight>),
-    /// The layer below decides the charges that are still open. The hold gives back what was taken, if it is dropped.
+    /// The layer below decides the charges that are still open. Dropping the hold refunds what was taken.
     Forward(H),
 }
 
-/// Units taken locally for a request that is not decided yet. Dropping it gives them back.
+/// Units taken locally for a request that is not decided yet. Dropping it refunds them.
 pub(super) trait Hold: Send + 'static {
     fn commit(self);
 }
@@ -34,12 +34,12 @@ pub(super) trait Layer: Clone + Send + Sync + 'static {
     /// Takes what it can. Only a first attempt may wait.
     fn attempt(&self, request: &mut StoreRequest, is_first: bool) -> Attempt<Self::Hold>;
 
-    /// Learns from what the layer below has decided, which was asked at `sent`. A refusal that this layer keeps up for longer
-    /// than the layer below says is reported so.
+    /// Learns from the decisions of the layer below, which was asked at `sent`. A refusal that this layer caches
+    /// for longer than the layer below states is reported with the longer wait.
     fn learn(&self, _charges: &mut [Charge], _sent: Moment) {}
 }
 
-/// Where a pending operation begins.
+/// How a pending operation starts.
 enum Start<F, H> {
     Below(F, H, Moment),
     Wait(StoreRequest, Vec<Flight>),

@@ -1,10 +1,10 @@
-//! The store of one process, and a node's share of each limit.
+//! The store of one process, which also holds a node's share of each limit.
 //!
 //! # Theory
 //!
-//! The tables of the core count for themselves. A charge takes all enforced limits together or none, and then counts
-//! the others one by one, each with its peak, if the request passes. The numbers of the binding limit come with the decision; those of the others
-//! are looked up when they are asked for, which is seldom.
+//! The tables of the core hold the state. A charge takes all enforced limits together or none. If the request
+//! passes, the other limits are counted one by one, each with its peak. The decision has the numbers of the
+//! binding limit. Those of the others are read on request, which is rare.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use tollgate::{Moment, Span};
 pub(crate) struct MemoryStore<C> {
     gate: Gate<C>,
     clock: C,
-    /// The store whose nodes share the limits, if there is one.
+    /// The shared store whose nodes divide the limits, if there is one.
     store: Option<Arc<dyn SharedStore>>,
 }
 
-/// What became of the enforced charges.
+/// The result of the enforced charges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Decided {
-    /// The decision, and the place of the charge that binds. None if all of them are unlimited.
+    /// The decision, and the index of the binding charge. `None` if all of them are unlimited.
     By(Decision, Option<usize>),
     /// They are more than can be charged together.
     TooMany,
@@ -44,12 +44,12 @@ impl Decided {
     }
 }
 
-/// Is it to be decided with all others of its kind, all or none?
+/// Whether it is decided with all others of its kind, all or none.
 fn is_decided_together(charge: &Charge) -> bool {
     charge.is_enforced() && charge.is_open()
 }
 
-/// Notes a decision at a charge.
+/// Records a decision in a charge.
 fn mark(charge: &mut Charge, decision: &Decision, source: Source) {
     charge.verdict = decision.verdict;
     charge.outcome.verdict = decision.verdict;
@@ -58,7 +58,7 @@ fn mark(charge: &mut Charge, decision: &Decision, source: Source) {
     charge.outcome.source = source;
 }
 
-/// More than can be charged together never pass.
+/// Refuses charges that are more than can be taken together.
 fn too_many(charges: &mut [Charge]) {
     for charge in charges
         .iter_mut()
@@ -83,23 +83,23 @@ impl<C: Clock> MemoryStore<C> {
         self.gate.limiter(limit)
     }
 
-    /// The store whose nodes share the limits, if there is one.
+    /// The shared store whose nodes divide the limits, if there is one.
     pub(crate) fn store(&self) -> Option<&Arc<dyn SharedStore>> {
         self.store.as_ref()
     }
 
-    /// How many the limit of a charge lets this node take, if the request brought that along: what it says, or
-    /// this node's share of it where a fleet counts together.
+    /// This node's number for the limit of a charge, if the request brought one: the number itself, or this node's
+    /// share of it in a fleet.
     fn max_here(&self, charge: &Charge) -> Option<u32> {
         let max = charge.most?;
         let Some(store) = &self.store else {
             return Some(max);
         };
-        // At least one, as of every limit; but nothing stays nothing.
+        // At least one, as for every limit; but zero stays zero.
         Some((max / store.nodes().max(1)).max(max.min(1)))
     }
 
-    /// Reports what so much on the limit of a charge would come to.
+    /// Reports the result of `cost` on the limit of a charge.
     pub(crate) fn peek(&self, charge: &Charge, cost: u64) -> Decision {
         let max = self.max_here(charge);
         let peek = KeyOp::Peek { cost, max };
@@ -113,7 +113,7 @@ impl<C: Clock> MemoryStore<C> {
         self.peek(charge, 0).status
     }
 
-    /// Decides all open charges, with [`StoreOp::Charge`] or [`StoreOp::Peek`]. `source` is what they are marked with.
+    /// Decides all open charges, with [`StoreOp::Charge`] or [`StoreOp::Peek`], and marks them with `source`.
     pub(crate) fn decide(&self, charges: &mut [Charge], op: StoreOp, source: Source) -> Decided {
         let decided = match op {
             StoreOp::Charge => self.charge(charges, source),
@@ -134,7 +134,7 @@ impl<C: Clock> MemoryStore<C> {
         decided
     }
 
-    /// Charges a limit that is only counted, with its peak; or reports what that would come to.
+    /// Charges a limit that is only counted, with its peak; or reports the result.
     fn count(&self, together: &[Charge], takes: bool) -> Decision {
         let charged = takes.then(|| self.charge_within::<2>(together.iter()));
         match charged.flatten() {
@@ -143,7 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Reports what charges would come to together, and which of them binds.
+    /// Reports the common result of charges, and which of them binds.
     fn peek_together<'c>(
         &self,
         charges: impl Iterator<Item = (usize, &'c Charge)>,
@@ -173,7 +173,7 @@ impl<C: Clock> MemoryStore<C> {
 
     #[inline(always)]
     fn charge(&self, charges: &mut [Charge], source: Source) -> Decided {
-        // Few as a rule; room for many is only made if it is needed.
+        // Usually few; room for many is made only if it is needed.
         let open = || charges.iter().filter(|charge| is_decided_together(charge));
         let few = self.charge_within::<4>(open());
         let admission = few.or_else(|| self.charge_within::<MAX_CHARGES>(open()));
@@ -197,8 +197,8 @@ impl<C: Clock> MemoryStore<C> {
         Decided::By(decision, binds)
     }
 
-    /// The delay of a decision, if one leaky bucket gave it. Several answer the longest of their delays, and whose it is, is not
-    /// known.
+    /// The delay of a decision, if one leaky bucket gave it. Several give the longest of their delays, and then
+    /// its bucket is not known.
     fn delay_of_one(&self, charges: &[Charge], decision: &Decision) -> Span {
         let Verdict::Wait { delay } = decision.verdict else {
             return Span::ZERO;
@@ -212,7 +212,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Takes these charges together. None, and nothing is taken, if there are more than `N`.
+    /// Takes these charges together. `None`, and nothing is taken, if there are more than `N`.
     #[inline(always)]
     fn charge_within<'c, const N: usize>(
         &self,
@@ -229,7 +229,7 @@ impl<C: Clock> MemoryStore<C> {
         Some(self.gate.admit(taken))
     }
 
-    /// Takes up to `cost` of an open charge; what did not fit is noted as unpaid.
+    /// Takes up to `cost` of an open charge, and records what did not fit as unpaid.
     pub(crate) fn charge_remaining(&self, charge: &mut Charge, source: Source) {
         let now = self.clock.now();
         let limiter = self.limiter(charge.limit);
@@ -246,7 +246,7 @@ impl<C: Clock> MemoryStore<C> {
         limiter.apply(charge.hash, &KeyOp::AddUsage { units }).units
     }
 
-    /// Gives back `taken - kept` units that were taken at the local moment of a charge.
+    /// Refunds `taken - kept` units that were taken at the local moment of a charge.
     pub(crate) fn refund(&self, charge: &Charge, taken: u64, kept: u64) {
         if kept < taken {
             let refund = KeyOp::Refund(Refund {
@@ -260,7 +260,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Fills in what each decided charge says by itself: [`MemoryStore::decide`] tells only of all together.
+    /// Fills in the result of each decided charge by itself: [`MemoryStore::decide`] reports only the common one.
     pub(crate) fn fill_in(&self, charges: &mut [Charge], source: Source, is_taken: bool) {
         for charge in charges.iter_mut().filter(|c| c.outcome.source == source) {
             let cost = if is_taken { 0 } else { charge.cost };

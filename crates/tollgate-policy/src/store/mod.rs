@@ -1,4 +1,4 @@
-//! Where limits keep their state, and the layers between a decision and a store that a fleet shares.
+//! Stores of limits, and the layers above a shared store.
 //!
 //! ```text
 //! MemoryStore                                 one process
@@ -7,22 +7,22 @@
 //!
 //! # Theory
 //!
-//! A layer decides locally what it can, and forwards the rest once to the layer below. If the request does not pass, it
-//! gives back what it took. So there is at most one remote participant, and it decides last. [`layer::apply`] implements
-//! this once; a layer says only what it makes of a request ([`layer::Attempt`]).
+//! A layer decides locally what it can, and forwards the rest once to the layer below. If the request does not
+//! pass, it refunds what it took. So there is at most one remote participant, and it decides last.
+//! [`layer::apply`] implements this once; a layer implements only its attempt ([`layer::Attempt`]).
 //!
 //! * [`lease::Leased`]: blocks of units that the store has charged already.
 //! * [`sync::Synced`]: counters that are reported afterwards.
-//! * [`fallback::Fallback`]: this node's share of each limit while the store gives no answer, and the debt that is reported
-//!   then.
-//! * [`remote::RemoteStore`]: the store, which has a deadline of its own.
+//! * [`fallback::Fallback`]: this node's share of each limit while the store does not answer, and the debt that is
+//!   reported afterwards.
+//! * [`remote::RemoteStore`]: the store, which has its own deadline.
 //!
 //! Operations that no request waits for run in [`background::Background`].
 //!
 //! # Invariant
 //!
-//! A charge is sent once. The answer that `apply` gives is final: only [`StoreOp::Borrow`] and [`StoreOp::AddUsage`], which layers
-//! send for themselves, may fail.
+//! A charge is sent once. The result of `apply` is final: only [`StoreOp::Borrow`] and [`StoreOp::AddUsage`],
+//! which layers send for themselves, may fail.
 
 pub(crate) mod background;
 pub(crate) mod debts;
@@ -47,20 +47,20 @@ use sync::counter::SyncTerms;
 use tollgate::QuotaStatus;
 use tollgate::{Moment, Span};
 
-/// What is done with a list of charges.
+/// An operation on a list of charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreOp {
     /// Takes all enforced charges or none; those that are only counted one by one, and only if the enforced ones pass.
     Charge,
     /// Reports what `Charge` would do, and takes nothing.
     Peek,
-    /// Gives back `cost - kept`, less what was earned since it was issued.
+    /// Refunds `cost - kept`, less what was earned since it was issued.
     Refund,
     /// Takes up to `cost`, whatever is left. Never refuses.
     ChargeRemaining,
-    /// The same by a layer that repeats what failed: it must not be decided locally, or it counts twice.
+    /// The same by a layer that repeats failed pushes: it must not be decided locally, or it counts twice.
     AddUsage,
-    /// One charge: takes `cost` or refuses; then up to so many units more.
+    /// One charge: takes `cost` or refuses; then up to this many units more.
     Borrow {
         /// Units beyond the cost.
         extra: u64,
@@ -71,11 +71,11 @@ pub(crate) enum StoreOp {
 #[derive(Clone, Debug)]
 pub(crate) struct StoreRequest {
     pub(crate) op: StoreOp,
-    /// Decided in place; those that are decided already are left alone.
+    /// Decided in place; decided charges are not touched.
     pub(crate) charges: Vec<Charge>,
-    /// When the caller began to wait: the deadline of the store counts from then.
+    /// When the caller started to wait: the deadline of the store counts from then.
     pub(crate) began: Moment,
-    /// The store is not asked: the caller has no time left.
+    /// Whether the store is skipped, because the caller has no time left.
     pub(crate) is_local: bool,
 }
 
@@ -89,7 +89,7 @@ impl StoreRequest {
         }
     }
 
-    /// Is nothing left to be decided?
+    /// Whether nothing is left to decide.
     fn is_decided(&self) -> bool {
         !self.charges.iter().any(Charge::is_open)
     }
@@ -102,15 +102,15 @@ impl StoreRequest {
     }
 }
 
-/// What a store made of a request.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreResponse {
     pub(crate) charges: Vec<Charge>,
-    /// Why it gave no answer: open charges are not decided then, and may have been taken.
+    /// Why it did not answer: open charges are not decided then, and may have been taken.
     pub(crate) fault: Option<StoreFault>,
 }
 
-/// The answer now, or a future that owns all that it needs, and beside it the charges as they were when it was made: a caller
+/// The response, or a future that owns all that it needs, with the charges as they were when it was made: a caller
 /// that cannot wait has them decided without the store.
 pub(crate) enum Apply<F> {
     Ready(StoreResponse),
@@ -134,14 +134,14 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
         request: StoreRequest,
     ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<Self>>;
 
-    /// Starts what is due: returns of blocks, reports of usage. The work goes to the background.
+    /// Starts what is due: returns of blocks, pushes of usage. The work goes to the background.
     fn maintain(&self, _now: Moment) {}
 
-    /// Ends what this policy holds, because another one is in force or the node ends.
+    /// Ends leases and counters of this policy, because another one is active or the node stops.
     fn close(&self, _now: Moment) {}
 }
 
-/// How long after `status` was reported a limit that holds `capacity` has room for `units`, if nothing else takes them.
+/// How long after `status` was reported a limit that holds `capacity` has room for `units`, without other charges.
 /// Exact where units are earned evenly, and for windows of the clock.
 pub(crate) fn time_until_room(
     status: &QuotaStatus,
@@ -165,22 +165,22 @@ pub(crate) fn time_until_room(
     Span::from_nanos(next.saturating_add(u64::try_from(rest).unwrap_or(u64::MAX)))
 }
 
-/// What the layers know of a limit.
+/// The properties of a limit that layers use.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedLimit {
-    /// What it is known by from one policy to the next.
+    /// The stable name from one policy to the next.
     pub(crate) stable_id: u64,
     pub(crate) on_store_error: OnStoreError,
     /// How blocks of it are leased, if they are.
     pub(crate) lease: Option<LeaseTerms>,
-    /// How it is counted here and reported, if it is.
+    /// How it is synced, if it is.
     pub(crate) sync: Option<SyncTerms>,
-    /// Units are held and given back, not earned.
+    /// Whether units are permits, which are held and released, not earned.
     pub(crate) is_permit: bool,
     /// The greatest cost that can ever pass.
     pub(crate) capacity: u64,
-    /// What a refused request could not take is taken as far as there is room.
+    /// Whether the remainder is taken from a refused request.
     pub(crate) takes_remaining: bool,
-    /// How long anything that was charged can count.
+    /// How long a charge can count.
     pub(crate) horizon: Span,
 }

@@ -1,12 +1,12 @@
-//! The store that a fleet shares, as one policy uses it.
+//! Adapts a shared store to the layers of one policy.
 //!
 //! # Theory
 //!
-//! All open charges go to the store in one question. It has a deadline of its own, which counts from when the caller began
-//! to wait, so an answer comes in time or a fault does.
+//! All open charges go to the store in one call. The call has its own deadline, which counts from when the caller
+//! started to wait, so an answer or a fault arrives in time.
 //!
-//! A borrow is a charge of `cost + extra`. If that is refused, the store says how much is left, and it is asked
-//! again for half of that, and the last time for the cost alone. A refused question takes nothing, so it can be repeated.
+//! A borrow is a charge of `cost + extra`. If it is refused, the store reports the remainder. The second call asks
+//! for half of that, the last one for the cost alone. A refused call takes nothing, so it can be repeated.
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +20,7 @@ use crate::shared::{
 use tollgate::Clock;
 use tollgate::Moment;
 
-/// Questions for one borrow at the most: for all of it, for less, for the cost alone.
+/// Most calls for one borrow: for all of it, for less, for the cost alone.
 const BORROW_QUESTIONS: u32 = 3;
 
 /// The limits of one policy in the store.
@@ -30,7 +30,7 @@ pub(crate) struct RemoteStore<C>(Arc<Inner<C>>);
 struct Inner<C> {
     clock: C,
     limits: Arc<dyn SharedLimits>,
-    /// The same, while keys still have usage under the policy before; and until when.
+    /// The same while keys still have usage under the previous policy; and until when.
     moving: Option<(Moment, Arc<dyn SharedLimits>)>,
 }
 
@@ -92,26 +92,26 @@ impl<C: Clock> Inner<C> {
             waited: now.since(began),
             charges: asked(charges),
         };
-        let told = self.limits(now).charge(&request).await?;
-        if told.len() != request.charges.len() {
+        let shared = self.limits(now).charge(&request).await?;
+        if shared.len() != request.charges.len() {
             return Err(garbled());
         }
         let open = charges.iter_mut().filter(|charge| charge.is_open());
-        for (charge, told) in open.zip(told) {
-            self.note(charge, &told);
+        for (charge, shared) in open.zip(shared) {
+            self.note(charge, &shared);
         }
         Ok(())
     }
 
-    fn note(&self, charge: &mut Charge, told: &SharedOutcome) {
+    fn note(&self, charge: &mut Charge, shared: &SharedOutcome) {
         let outcome = &mut charge.outcome;
-        outcome.verdict = told.verdict;
-        outcome.status = told.status;
-        outcome.issued = told.issued;
-        outcome.unpaid = told.unpaid;
+        outcome.verdict = shared.verdict;
+        outcome.status = shared.status;
+        outcome.issued = shared.issued;
+        outcome.unpaid = shared.unpaid;
         outcome.local = self.clock.now();
         outcome.source = Source::Store;
-        charge.verdict = told.verdict;
+        charge.verdict = shared.verdict;
     }
 
     async fn borrow(
@@ -128,26 +128,26 @@ impl<C: Clock> Inner<C> {
             let mut asked = [charge.clone()];
             asked[0].cost = cost.saturating_add(extra);
             self.charge(&mut asked, true, began).await?;
-            let [told] = asked;
-            unpaid = told.outcome.unpaid.max(unpaid);
-            charge.outcome = told.outcome;
+            let [shared] = asked;
+            unpaid = shared.outcome.unpaid.max(unpaid);
+            charge.outcome = shared.outcome;
             charge.outcome.unpaid = unpaid;
-            if told.outcome.verdict.is_admitted() {
+            if shared.outcome.verdict.is_admitted() {
                 charge.outcome.extra = extra;
                 break;
             }
             // It was taken already.
             charge.debt = 0;
-            // The charge was refused by itself: the same question has the same answer.
+            // The charge itself was refused: the same call has the same result.
             if extra == 0 {
                 break;
             }
-            let room = told.outcome.status.remaining.saturating_sub(cost);
+            let room = shared.outcome.status.remaining.saturating_sub(cost);
             extra = match question + 1 < BORROW_QUESTIONS {
                 true => extra.min(room / 2),
                 false => 0,
             };
-            // A prefetch is not worth another question.
+            // A prefetch is not worth another call.
             if question == BORROW_QUESTIONS || cost == 0 {
                 break;
             }
@@ -159,18 +159,18 @@ impl<C: Clock> Inner<C> {
         Ok(())
     }
 
-    /// Usage is told as a debt of a charge of nothing: in one question, with what is left then.
+    /// Reports usage as the debt of a charge of zero: one call, which also returns the status.
     async fn add_usage(&self, charges: &mut [Charge], began: Moment) -> Result<(), StoreFault> {
         let costs: Vec<u64> = charges.iter().map(|charge| charge.cost).collect();
         for charge in charges.iter_mut() {
             charge.debt = charge.debt.saturating_add(charge.cost);
             charge.cost = 0;
         }
-        let told = self.charge(charges, true, began).await;
+        let shared = self.charge(charges, true, began).await;
         for (charge, cost) in charges.iter_mut().zip(costs) {
             charge.cost = cost;
         }
-        told
+        shared
     }
 
     async fn settle(&self, charges: &mut [Charge], op: StoreOp) -> Result<(), StoreFault> {
@@ -193,7 +193,7 @@ impl<C: Clock> Inner<C> {
     }
 }
 
-/// What the store is asked of the open charges.
+/// The open charges as the store's request.
 fn asked(charges: &[Charge]) -> Vec<SharedCharge> {
     let mut asked = Vec::with_capacity(charges.len());
     let mut open = charges.iter().filter(|charge| charge.is_open()).peekable();

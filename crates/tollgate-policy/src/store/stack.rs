@@ -1,4 +1,4 @@
-//! The layers of a node of a fleet, as one policy uses them.
+//! The layers of a fleet's node, for one policy.
 
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ impl<C: Clock> Clone for FleetStore<C> {
 }
 
 impl<C: Clock> FleetStore<C> {
-    /// The layers for the limits of one policy. Debts, synced counters and what runs in the background go on from the policy
-    /// before; leases do not.
+    /// The layers for the limits of one policy. Debts, synced counters and background tasks continue from the
+    /// previous policy; leases do not.
     pub(crate) fn new(
         limits: Arc<[PreparedLimit]>,
         remote: Arc<dyn SharedLimits>,
@@ -102,12 +102,12 @@ impl<C: Clock> FleetStore<C> {
         self.layers.apply(request)
     }
 
-    /// Applies a request to its end.
+    /// Applies a request and waits for the result.
     pub(crate) async fn resolve(&self, request: StoreRequest) -> Vec<Charge> {
         self.apply(request).resolve().await.charges
     }
 
-    /// Applies a request that does not ask the store.
+    /// Applies a request without the store.
     pub(crate) fn decide_locally(&self, request: StoreRequest) -> Vec<Charge> {
         let op = request.op;
         let charges = match self.apply(request) {
@@ -118,7 +118,7 @@ impl<C: Clock> FleetStore<C> {
         if !remaining.is_empty() {
             let request = StoreRequest::new(StoreOp::ChargeRemaining, remaining, self.now());
             let is_local = true;
-            // It is ready: nothing below waits for what it decides locally.
+            // It is ready: no layer below waits for a local decision.
             drop(self.apply(StoreRequest {
                 is_local,
                 ..request
@@ -146,7 +146,7 @@ impl<C: Clock> FleetStore<C> {
         }
     }
 
-    /// Charges that were not taken and are to be taken nevertheless, as far as there is room.
+    /// Charges that were not taken and are charged as far as there is room.
     pub(crate) fn remaining(&self, charges: &[Charge], op: StoreOp) -> Vec<Charge> {
         let passes = all_pass(charges);
         let is_left = |charge: &&Charge| {
@@ -166,18 +166,18 @@ impl<C: Clock> FleetStore<C> {
         &self.background
     }
 
-    /// Does what is due, and runs what waits in the background.
+    /// Starts what is due, and runs the background tasks.
     pub(crate) async fn maintain(&self, now: Moment) {
         self.layers.maintain(now);
         self.background.drain().await;
     }
 
-    /// Forgets debts that do not count any more.
+    /// Drops debts that no longer count.
     pub(crate) fn sweep_debts(&self, now: Moment) {
         self.debts.sweep(now);
     }
 
-    /// Another policy is in force, or the node ends: nothing is leased any more.
+    /// Stops leasing, because another policy is active or the node stops.
     pub(crate) fn close(&self, now: Moment) {
         self.layers.close(now);
     }
@@ -187,7 +187,7 @@ impl<C: Clock> FleetStore<C> {
         flight::all(self.layers.flights()).await;
     }
 
-    /// What was leased so far.
+    /// The counts of leases.
     pub(crate) fn report(&self) -> LeaseReport {
         let report = self.layers.report();
         LeaseReport {

@@ -1,4 +1,4 @@
-//! Each layer alone, above a store that only counts.
+//! Each layer by itself, above a store that only counts.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ use tollgate::{QuotaStatus, Verdict};
 
 const CAPACITY: u64 = 1_000;
 
-/// Knows how many nodes there are, and nothing else.
+/// A store that only knows the number of nodes.
 #[derive(Debug)]
 struct Nodes(u32);
 
@@ -53,7 +53,7 @@ impl SharedStore for Nodes {
     }
 }
 
-/// Counts units by key, up to [`CAPACITY`], and notes what it is asked.
+/// Counts units by key, up to [`CAPACITY`], and records its calls.
 #[derive(Clone, Debug, Default)]
 struct CountingStore(Arc<Mutex<Counted>>);
 
@@ -164,7 +164,7 @@ struct World {
     debts: Arc<Debts>,
 }
 
-/// What the key of every test has used of the share.
+/// The share's usage of the key that every test uses.
 fn share_usage(world: &World) -> u64 {
     let limiter = world.memory.limiter(LimitId::new(0));
     limiter.apply(1, &tollgate::KeyOp::Usage).units
@@ -264,7 +264,7 @@ impl World {
         StoreRequest::new(op, charges.collect(), self.clock.now())
     }
 
-    /// Charges one key, and says whether it passes and who decided.
+    /// Charges one key. Returns whether it passes, and its source.
     fn ask(&self, store: &impl Store, hash: u64, cost: u64) -> (bool, Source) {
         let request = self.request(StoreOp::Charge, &[(hash, cost)]);
         let answered = now(store.apply(request).resolve());
@@ -280,7 +280,7 @@ fn poll<T>(future: &mut std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> 
         .poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Nothing here waits.
+/// Resolves a future that must not wait.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match poll(&mut pin!(future)) {
         Poll::Ready(value) => value,
@@ -294,7 +294,7 @@ fn fallback_decides_by_the_share_and_reports_its_debt_with_the_next_charge() {
     let store = world.fallback();
     world.store.set_down(true);
     assert_eq!(world.ask(&store, 1, 300), (true, Source::Share));
-    // The debt was not heard, and is reported again.
+    // The debt was not received, and is reported again.
     assert_eq!(world.ask(&store, 1, 100), (true, Source::Share));
     world.store.set_down(false);
     world.store.take_asked();
@@ -319,7 +319,7 @@ fn fallback_mirrors_what_the_store_grants() {
 }
 
 #[test]
-fn fallback_gives_back_to_whoever_paid() {
+fn fallback_refunds_the_layer_that_paid() {
     let world = world(|_| {});
     let store = world.fallback();
     world.store.set_down(true);
@@ -354,7 +354,7 @@ fn fallback_allows_or_denies_where_the_limit_says_so() {
 }
 
 #[test]
-fn fallback_leaves_what_a_layer_repeats_to_that_layer() {
+fn fallback_does_not_decide_a_push_that_its_layer_repeats() {
     let world = world(|_| {});
     world.store.set_down(true);
     for op in [StoreOp::AddUsage, StoreOp::Borrow { extra: 5 }] {
@@ -392,7 +392,7 @@ fn leased_world() -> World {
     world(|limit| limit.lease = LeaseTerms::from_quota(&quota()))
 }
 
-/// Has the key of this hash borrow.
+/// Makes the key of this hash borrow.
 fn make_busy(world: &World, store: &impl Store, hash: u64) {
     for _ in 0..20 {
         assert!(world.ask(store, hash, 1).0);
@@ -412,14 +412,14 @@ fn leased_pays_a_busy_key_and_borrows_no_more_than_its_part() {
     assert_eq!(world.ask(&store, 2, 1).1, Source::Store, "a quiet one");
     let lease = store.report();
     assert!(lease.units_borrowed > 0);
-    // All that is not spent goes back.
+    // Unspent units are returned.
     store.close(world.clock.now());
     now(world.background.drain());
     assert_eq!(world.store.used(1), 20);
 }
 
 #[test]
-fn leased_gives_back_what_it_paid_for_a_request_that_does_not_pass() {
+fn leased_refunds_a_request_that_does_not_pass() {
     let world = world(|limit| {
         let quota = Quota::plain(Limit::fixed_window("1000/1s".parse().unwrap()).unwrap());
         limit.lease = LeaseTerms::from_quota(&quota);
@@ -430,7 +430,7 @@ fn leased_gives_back_what_it_paid_for_a_request_that_does_not_pass() {
     let refused = world.request(StoreOp::Charge, &[(1, 1), (2, CAPACITY + 1)]);
     let answered = now(store.apply(refused).resolve());
     assert!(!answered.charges[1].outcome.verdict.is_admitted());
-    // So is one whose caller leaves.
+    // The same if the caller leaves.
     world.store.0.lock().unwrap().hangs = true;
     {
         let request = world.request(StoreOp::Charge, &[(1, 1), (3, 1)]);
@@ -475,7 +475,7 @@ fn synced_decides_after_one_push_and_reports_what_passed() {
 }
 
 #[test]
-fn synced_has_the_share_decide_if_the_store_does_not_know_what_passed() {
+fn synced_lets_the_share_decide_if_the_store_does_not_know_the_usage() {
     let world = synced_world();
     let store = world.synced();
     world.store.set_down(true);
@@ -492,7 +492,7 @@ fn synced_has_the_share_decide_if_the_store_does_not_know_what_passed() {
 }
 
 #[test]
-fn synced_leaves_a_cost_that_is_too_large_to_pass_untold_to_the_store() {
+fn synced_forwards_a_cost_that_is_too_large_to_pass_unsynced() {
     let mut world = synced_world();
     world.nodes = Arc::new(Nodes(8));
     let store = world.synced();
@@ -510,7 +510,7 @@ fn synced_leaves_a_cost_that_is_too_large_to_pass_untold_to_the_store() {
 }
 
 #[test]
-fn synced_removes_what_it_let_pass_for_a_request_that_does_not_pass() {
+fn synced_removes_the_usage_of_a_request_that_does_not_pass() {
     let mut world = synced_world();
     world.limits = Arc::from([
         world.limits[0].clone(),
@@ -556,7 +556,7 @@ fn a_flight_survives_each_of_its_waiters_and_ends_once() {
 }
 
 #[test]
-fn a_runner_that_leaves_leaves_its_tasks_to_the_next() {
+fn a_stopped_runner_leaves_its_tasks_to_the_next() {
     let background = Background::default();
     let done = Arc::new(Mutex::new(0));
     let is_open = Arc::new(Mutex::new(false));

@@ -1,4 +1,4 @@
-//! What a node decides alone, gives back or tells with a request that is refused: the store counts it once.
+//! The store counts once what a node decides alone, refunds, or reports with a refused request.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Waker};
@@ -39,7 +39,7 @@ fn fail_over(clock: &ManualClock, store: &Counting, gate: &Gate) {
 }
 
 #[test]
-fn who_has_no_time_while_the_store_is_away_counts_once() {
+fn a_caller_without_time_during_an_outage_counts_once() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let limit = window("100000/1d");
@@ -53,7 +53,7 @@ fn who_has_no_time_while_the_store_is_away_counts_once() {
     let before = left(&clock, &store, limit.clone());
     store.go_away(true);
     for _ in 0..10 {
-        // As a service does for a caller whose time is over: it decides alone, and the question goes on.
+        // As a service does for a caller whose deadline has passed: it decides locally, and the call continues.
         let carried = asks(begin(&gate, "acme", 1));
         let alone = admit_without_time(&gate, &of(&[("x-org", "acme")], 1));
         assert!(alone.is_admitted());
@@ -73,7 +73,7 @@ fn who_has_no_time_while_the_store_is_away_counts_once() {
 }
 
 #[test]
-fn what_was_taken_alone_and_cancelled_is_not_told_to_the_store() {
+fn a_local_charge_that_was_cancelled_is_not_reported_to_the_store() {
     for sharing in [Sharing::Exact, Sharing::Lease] {
         let clock = ManualClock::new();
         let store = Counting::new(&clock, 1);
@@ -102,7 +102,7 @@ fn what_was_taken_alone_and_cancelled_is_not_told_to_the_store() {
 }
 
 #[test]
-fn what_a_refused_request_told_the_store_is_not_told_again() {
+fn debt_reported_by_a_refused_request_is_not_reported_again() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let limit = bucket("1/1s", 100);
@@ -110,7 +110,7 @@ fn what_a_refused_request_told_the_store_is_not_told_again() {
     let gate = node(&clock, store.clone(), rules);
     assert!((0..100).all(|_| admit(&gate, 1).is_admitted()));
     fail_over(&clock, &store, &gate);
-    // It tells of the 99, which the store takes, and is rightly refused: all hundred are used.
+    // It reports the 99, which the store takes, and is rightly refused: all hundred are used.
     assert!(!admit(&gate, 1).is_admitted());
     // One a second is earned.
     let passed = in_fifty_seconds(&clock, &gate);
@@ -118,7 +118,7 @@ fn what_a_refused_request_told_the_store_is_not_told_again() {
 }
 
 #[test]
-fn what_a_refused_request_told_and_there_was_no_room_for_is_still_owed() {
+fn debt_reported_by_a_refused_request_without_room_stays_owed() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let limit = bucket("1/1s", 100);
@@ -133,12 +133,12 @@ fn what_a_refused_request_told_and_there_was_no_room_for_is_still_owed() {
     now(one.sync_leases());
     fail_over(&clock, &store, &other);
     assert!(!admit(&other, 1).is_admitted());
-    // The other one has what was too much to pay off first.
+    // The other node has its own overshoot to report first.
     assert_eq!(in_fifty_seconds(&clock, &other), 0);
 }
 
 #[test]
-fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_fails() {
+fn requests_on_a_stale_counter_join_one_push_and_are_decided_locally_if_it_fails() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let slow = Slow::new(&store, &clock, 1_000, 1_000);
@@ -160,7 +160,7 @@ fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_
                 .iter_mut()
                 .all(|a| a.as_mut().poll(context).is_pending())
         );
-        // Whoever leaves takes the push with it for nobody.
+        // A caller that leaves does not cancel the push for the others.
         drop(asked.remove(0));
         for asked in asked {
             let answer = now_or_later(&clock, asked);
@@ -180,7 +180,7 @@ fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_
 }
 
 #[test]
-fn a_question_about_two_tells_of_one_what_is_left_though_the_other_is_over() {
+fn a_peek_of_two_limits_reports_the_remainder_of_one_though_the_other_refuses() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let rules = vec![shared("a", Sharing::Exact, window("10/1d"))];

@@ -1,5 +1,5 @@
-//! A store for a fleet that counts in this process, behind a lock, and can be told to be away. Real ones are
-//! tested where they are.
+//! A shared store in this process, behind a lock, that can be set to fail. Tests against real servers are in
+//! `tollgate-redis`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -12,16 +12,16 @@ use tollgate_policy::shared::{
     SharedStore, StoreFault, StoreReport,
 };
 
-/// Counts for everybody who shares it.
+/// Counts for all nodes that share it.
 #[derive(Debug)]
 pub(crate) struct Counting {
     clock: ManualClock,
     limiters: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
     fails: Arc<Mutex<Option<FaultKind>>>,
     pub(crate) nodes: AtomicU32,
-    /// What each limit was before, as it was last told.
+    /// The earlier quotas of each limit, as last prepared.
     pub(crate) before: Mutex<HashMap<String, Vec<Quota>>>,
-    /// Questions and corrections that came.
+    /// Charges and corrections received.
     pub(crate) asked: Arc<AtomicU64>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Counting {
 struct Prepared {
     clock: ManualClock,
     limiters: Vec<Limiter<ManualClock>>,
-    /// All or none: nobody comes between.
+    /// All or none, without a concurrent charge in between.
     lock: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
     fails: Arc<Mutex<Option<FaultKind>>>,
     asked: Arc<AtomicU64>,
@@ -100,7 +100,7 @@ fn text(key: &tollgate_policy::shared::SharedKey) -> String {
 impl Prepared {
     fn decide(&self, request: &SharedRequest) -> Result<Vec<SharedOutcome>, StoreFault> {
         if let Some(kind) = *self.fails.lock().unwrap() {
-            return Err(StoreFault::new(kind, "gone for a walk"));
+            return Err(StoreFault::new(kind, "set to fail by the test"));
         }
         let _all_or_none = self.lock.lock().unwrap();
         let limiter = |charge: &tollgate_policy::shared::SharedCharge| {
@@ -149,7 +149,7 @@ impl SharedLimits for Prepared {
         self.asked.fetch_add(1, SeqCst);
         Box::pin(async {
             if *self.fails.lock().unwrap() == Some(FaultKind::Busy) {
-                // It never comes to an answer.
+                // It never answers.
                 std::future::pending::<()>().await;
             }
             self.decide(request)
@@ -160,7 +160,7 @@ impl SharedLimits for Prepared {
         self.asked.fetch_add(1, SeqCst);
         Box::pin(async {
             if let Some(kind) = *self.fails.lock().unwrap() {
-                return Err(StoreFault::new(kind, "gone for a walk"));
+                return Err(StoreFault::new(kind, "set to fail by the test"));
             }
             let decision = Decision {
                 verdict: Verdict::Pass,

@@ -1,4 +1,4 @@
-//! One call decides: at once or after a store, observed once, and a caller that leaves has taken nothing.
+//! `decide`: at once or after a store answers, observed once, and refunded if the caller leaves.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -180,7 +180,7 @@ fn what_a_store_decides_is_pending_and_observed_with_its_key() {
 }
 
 #[test]
-fn a_caller_that_leaves_has_taken_nothing_whoever_is_asked() {
+fn a_caller_that_leaves_has_taken_nothing_in_any_layer() {
     for sharing in [Sharing::Exact, Sharing::Lease, Sharing::Sync] {
         let clock = ManualClock::new();
         let store = Counting::new(&clock, 2);
@@ -213,7 +213,7 @@ fn a_caller_that_leaves_has_taken_nothing_whoever_is_asked() {
         assert!(abandoned > 0 && store.asked.load(SeqCst) > 0);
         // The one that was ready has been taken.
         let mut passed = u64::from(is_ready);
-        // A refusal is believed for a moment.
+        // A refusal is cached for a moment.
         for _ in 0..3 {
             loop {
                 let answer = match ask() {

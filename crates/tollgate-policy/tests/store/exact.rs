@@ -1,5 +1,5 @@
-//! A policy whose state is elsewhere: the same answers as with its own, and a decision of this node alone
-//! when nobody answers.
+//! A policy with a remote store: the same decisions as with a local one, and local decisions when the store does
+//! not answer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -45,7 +45,7 @@ fn passes(gate: &Gate, facts: &Facts<'_>, times: usize) -> usize {
 }
 
 #[test]
-fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
+fn a_remote_store_gives_the_same_decisions_as_a_local_one() {
     let clock = ManualClock::new();
     let limits = || {
         let mut shadow = rule("shadow", "1/s", 2);
@@ -79,13 +79,13 @@ fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
         assert_eq!(here.verdict, there.verdict, "step {step}");
         assert_eq!(here.reason, there.reason, "step {step}");
         assert_eq!(here.status, there.status, "step {step}");
-        let told = |answer: &PolicyDecision| -> Vec<_> {
+        let numbers = |answer: &PolicyDecision| -> Vec<_> {
             let charges = answer.charges.iter();
             charges
                 .map(|c| (c.rule, c.role, c.cost, c.verdict))
                 .collect()
         };
-        assert_eq!(told(&here), told(&there), "step {step}");
+        assert_eq!(numbers(&here), numbers(&there), "step {step}");
     }
 }
 
@@ -100,7 +100,7 @@ fn nodes_that_share_a_store_share_the_limit() {
 }
 
 #[test]
-fn a_node_alone_lets_its_share_pass_and_not_what_it_let_pass_before() {
+fn a_node_without_the_store_admits_its_share_less_what_it_admitted_before() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
     let gate = node(&clock, store.clone(), vec![rule("a", "2/s", 10)]);
@@ -117,12 +117,12 @@ fn a_node_alone_lets_its_share_pass_and_not_what_it_let_pass_before() {
     // And half the rate.
     clock.advance(Span::from_secs(2));
     assert_eq!(passes(&gate, &facts, 5), 2);
-    // Somebody new has the whole share.
+    // A new client has the whole share.
     assert_eq!(passes(&gate, &of(&OTHER), 9), 5);
 }
 
 #[test]
-fn the_store_is_told_what_passed_while_it_was_away() {
+fn usage_during_an_outage_is_reported_to_the_store() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
@@ -137,21 +137,21 @@ fn the_store_is_told_what_passed_while_it_was_away() {
 }
 
 #[test]
-fn what_was_owed_is_told_once_and_again_only_if_the_store_did_not_hear_it() {
+fn a_debt_is_reported_once_and_again_only_if_the_answer_was_lost() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let facts = of(&ACME);
     store.go_away(true);
     assert_eq!(passes(&gate, &facts, 2), 2);
-    // Begun while away, unheard: still owed.
+    // Started during the outage, not received: still owed.
     assert_eq!(passes(&gate, &facts, 2), 2);
     store.go_away(false);
     assert_eq!(passes(&gate, &facts, 20), 6);
 }
 
 #[test]
-fn only_what_passed_while_the_store_was_away_is_owed() {
+fn only_usage_during_an_outage_is_owed() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 100)]);
@@ -164,14 +164,14 @@ fn only_what_passed_while_the_store_was_away_is_owed() {
 }
 
 #[test]
-fn what_the_store_may_not_have_heard_is_told_again() {
+fn a_debt_whose_report_may_be_lost_is_reported_again() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let facts = of(&ACME);
     store.go_away(true);
     assert_eq!(passes(&gate, &facts, 3), 3);
-    // Late: the three may have been counted, or not. Rather twice than not at all.
+    // Late: the three may have been counted, or not. Twice is better than not at all.
     store.fail(Some(FaultKind::Late));
     assert_eq!(passes(&gate, &facts, 1), 1);
     store.go_away(false);
@@ -179,7 +179,7 @@ fn what_the_store_may_not_have_heard_is_told_again() {
 }
 
 #[test]
-fn two_changes_in_a_row_leave_nothing_behind() {
+fn two_changes_in_a_row_keep_all_usage() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let with = |rate| Policy {
@@ -202,14 +202,14 @@ fn two_changes_in_a_row_leave_nothing_behind() {
     // Back to the first: the others are what it was.
     let fourth = third.reload(with("1/h"), Vec::new()).unwrap();
     assert_eq!(before(), quotas(&["3/h", "2/h"]));
-    // When nothing there counts any more, nothing is said of it.
+    // When nothing there counts any more, it is not reported.
     clock.advance(Span::from_secs(3600 * 11));
     fourth.reload(with("1/h"), Vec::new()).unwrap();
     assert_eq!(before(), []);
 }
 
 #[test]
-fn a_share_that_an_old_policy_set_is_mended_by_the_one_in_force() {
+fn a_share_set_by_an_old_policy_is_corrected_by_the_active_one() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let old = node(&clock, store.clone(), vec![rule("a", "1/h", 1_000)]);
@@ -227,7 +227,7 @@ fn a_share_that_an_old_policy_set_is_mended_by_the_one_in_force() {
 }
 
 #[test]
-fn each_limit_says_what_happens_while_the_store_is_away() {
+fn each_limit_configures_what_happens_during_an_outage() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let with = |name: &str, on_error| {
@@ -319,7 +319,7 @@ fn a_peek_takes_nothing_there_nor_here() {
 }
 
 #[test]
-fn what_was_not_used_is_given_back_there_and_here() {
+fn the_unused_part_is_refunded_in_the_store_and_in_the_share() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
@@ -341,7 +341,7 @@ fn what_was_not_used_is_given_back_there_and_here() {
 }
 
 #[test]
-fn a_share_gets_back_no_more_than_it_gave() {
+fn a_share_is_refunded_no_more_than_it_took() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 5);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
@@ -367,7 +367,7 @@ fn a_share_gets_back_no_more_than_it_gave() {
 }
 
 #[test]
-fn a_reload_keeps_the_store_and_what_is_owed() {
+fn a_reload_keeps_the_store_and_its_debts() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
@@ -422,22 +422,22 @@ fn several_requests_are_one_question_to_the_store() {
         };
         (now(pending), parts)
     };
-    let told = |answer: &PolicyDecision, at, take| {
+    let result_of = |answer: &PolicyDecision, at, take| {
         let (verdict, status) = gate.charge_outcome(answer, at, take).unwrap();
         (verdict.is_admitted(), status.remaining)
     };
     let (answer, parts) = ask(Op::Charge);
     let charges: Vec<_> = parts.iter().map(|part| part.charges.clone()).collect();
     assert_eq!(charges, [[0], [1]]);
-    assert_eq!(told(&answer, 0, true), (true, 2));
-    // What is only asked is told as it stands.
+    assert_eq!(result_of(&answer, 0, true), (true, 2));
+    // A charge that is only peeked is reported as it is.
     let (answer, _) = ask(Op::Peek);
-    assert_eq!(told(&answer, 1, false), (true, 2));
+    assert_eq!(result_of(&answer, 1, false), (true, 2));
     now(gate
         .refund_for(&answer)
         .settle_everywhere(Settlement::Cancelled));
     let (answer, _) = ask(Op::Peek);
-    assert_eq!(told(&answer, 0, false), (true, 3));
+    assert_eq!(result_of(&answer, 0, false), (true, 3));
 }
 
 #[test]
@@ -457,7 +457,7 @@ fn a_request_without_time_is_decided_by_this_node_alone() {
 }
 
 #[test]
-fn what_is_owed_for_one_of_two_keys_of_a_limit_is_owed_for_that_key() {
+fn a_debt_belongs_to_one_of_two_keys_of_a_limit() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);

@@ -1,4 +1,4 @@
-//! Nodes, requests and a slow store for tests of what is lent and copied. Each test uses some of it.
+//! Nodes, requests and a slow store for tests of leases and synced counters. Each test uses a part of it.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -62,7 +62,7 @@ pub(crate) fn node(
     Arc::new(PolicyGate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap())
 }
 
-/// A host whose deadlines are over at once.
+/// A host whose deadlines have passed at once.
 #[derive(Clone)]
 pub(crate) struct NoTime;
 
@@ -123,7 +123,7 @@ pub(crate) fn passes(gate: &Gate, times: u64) -> u64 {
     (0..times).filter(|_| admit(gate, 1).is_admitted()).count() as u64
 }
 
-/// What the store has left for acme, as somebody sees it who counts exactly.
+/// What the store has left for acme, by an exact limit.
 pub(crate) fn left(clock: &ManualClock, store: &Arc<Counting>, limit: Limit) -> u64 {
     let gate = node(
         clock,
@@ -133,7 +133,8 @@ pub(crate) fn left(clock: &ManualClock, store: &Arc<Counting>, limit: Limit) -> 
     admit(&gate, 0).status.remaining
 }
 
-/// A store that hears at once (or after `there`) and answers `back` later, and whose deadline is 8 ms as in production.
+/// A store that receives at once (or after `there`) and answers `back` later, and whose deadline is 8 ms as in
+/// production.
 #[derive(Debug)]
 pub(crate) struct Slow {
     inner: Arc<Counting>,

@@ -1,4 +1,4 @@
-//! Limits that are lent: nodes spend by themselves what the store granted, and no more.
+//! Leased limits: nodes spend locally what the store granted, and no more.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::kit::{Counting, Gate, bucket, node, now, shared, start};
 use tollgate::{Limit, ManualClock, Origin, Span};
 use tollgate_policy::{Decide, Facts, LimitRule, Op, Policy, PolicyDecision, Settlement, Sharing};
 
-fn lent(name: &str, limit: Limit) -> LimitRule {
+fn leased(name: &str, limit: Limit) -> LimitRule {
     shared(name, Sharing::Lease, limit)
 }
 
@@ -26,7 +26,7 @@ fn admit(gate: &Gate) -> PolicyDecision {
     admit_and_wait(gate).0
 }
 
-/// Also says whether the store was asked for it.
+/// Returns also whether the store was asked.
 fn admit_and_wait(gate: &Gate) -> (PolicyDecision, bool) {
     match start(gate, &acme(), Op::Charge) {
         Decide::Ready(answer) => (answer, false),
@@ -43,7 +43,7 @@ fn a_busy_key_is_decided_here_and_the_fleet_admits_what_one_store_would() {
             node(
                 &clock,
                 store.clone(),
-                vec![lent("a", bucket("10000/s", 10_000))],
+                vec![leased("a", bucket("10000/s", 10_000))],
             )
         })
         .collect();
@@ -67,13 +67,13 @@ fn a_busy_key_is_decided_here_and_the_fleet_admits_what_one_store_would() {
 }
 
 #[test]
-fn where_somebody_borrows_ahead_a_key_far_from_its_limit_waits_for_nobody() {
+fn with_a_runner_a_key_far_from_its_limit_never_waits() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
     let gate = node(
         &clock,
         store.clone(),
-        vec![lent("a", bucket("10000/s", 10_000))],
+        vec![leased("a", bucket("10000/s", 10_000))],
     );
     let mut ahead = pin!(gate.run_background(std::future::pending()));
     let mut waited = 0;
@@ -93,14 +93,14 @@ fn where_somebody_borrows_ahead_a_key_far_from_its_limit_waits_for_nobody() {
 }
 
 #[test]
-fn nobody_waits_for_a_wish_that_nobody_looks_at() {
+fn no_request_waits_for_a_prefetch_without_a_runner() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, store, vec![lent("a", bucket("1000/s", 1_000))]);
+    let gate = node(&clock, store, vec![leased("a", bucket("1000/s", 1_000))]);
     let mut ahead = Box::pin(gate.run_background(std::future::pending()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(ahead.as_mut().poll(&mut context).is_pending());
-    // Somebody wishes for a block, and nobody looks.
+    // A prefetch is queued, and no runner polls it.
     for _ in 0..200 {
         assert!(admit(&gate).is_admitted());
     }
@@ -111,13 +111,13 @@ fn nobody_waits_for_a_wish_that_nobody_looks_at() {
 }
 
 #[test]
-fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
+fn leases_of_all_nodes_are_never_more_than_a_quarter() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(
         &clock,
         store.clone(),
-        vec![lent("a", bucket("1000/s", 1_000))],
+        vec![leased("a", bucket("1000/s", 1_000))],
     );
     let mut ahead = pin!(gate.run_background(std::future::pending()));
     let mut taken = Vec::new();
@@ -125,7 +125,7 @@ fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
         let _ = ahead.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         taken.push(admit(&gate));
     }
-    // All of it comes back at once: what has no place here is the store's.
+    // All of it is returned at once: what has no place here goes to the store.
     for answer in &taken {
         now(gate
             .reserve(answer)
@@ -136,7 +136,7 @@ fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
         store,
         vec![LimitRule {
             sharing: Sharing::Exact,
-            ..lent("a", bucket("1000/s", 1_000))
+            ..leased("a", bucket("1000/s", 1_000))
         }],
     );
     let left = admit(&other).status.remaining;
@@ -144,10 +144,10 @@ fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
 }
 
 #[test]
-fn who_pays_nothing_is_told_how_it_stands() {
+fn a_charge_of_zero_reports_the_status() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let limit = || vec![lent("a", bucket("100/s", 1_000))];
+    let limit = || vec![leased("a", bucket("100/s", 1_000))];
     let (gate, other) = (
         node(&clock, store.clone(), limit()),
         node(&clock, store, limit()),
@@ -165,16 +165,16 @@ fn who_pays_nothing_is_told_how_it_stands() {
     for _ in 0..30 {
         assert!(admit(&other).is_admitted());
     }
-    // Also what the other one has on loan is gone from here.
+    // The block of the other node is missing here, too.
     clock.advance(Span::from_millis(60));
     assert!((801..=976).contains(&left(&gate)), "{}", left(&gate));
 }
 
 #[test]
-fn a_limit_too_slow_to_be_lent_is_exact() {
+fn a_limit_too_slow_to_be_leased_is_exact() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, store, vec![lent("a", bucket("30/m", 1_000))]);
+    let gate = node(&clock, store, vec![leased("a", bucket("30/m", 1_000))]);
     for number in 0..100 {
         let answer = admit(&gate);
         assert_eq!(answer.origin, Origin::Fresh);
@@ -183,14 +183,14 @@ fn a_limit_too_slow_to_be_lent_is_exact() {
 }
 
 #[test]
-fn where_nobody_tells_for_copies_requests_do() {
+fn without_maintenance_requests_push_synced_counters() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 4);
-    let mut rule = lent("a", bucket("1/h", 1_000));
+    let mut rule = leased("a", bucket("1/h", 1_000));
     rule.sharing = Sharing::Sync;
     let gate = node(&clock, store, vec![rule]);
     let mut passed = 0;
-    // It is heard each time that what it said is too old, and told what passed before.
+    // Each stale counter asks the store, and reports what passed before.
     for _ in 0..40 {
         let at_once = (0..1_000).filter(|_| admit(&gate).is_admitted()).count();
         assert!(at_once <= 501, "{at_once}");
@@ -200,7 +200,7 @@ fn where_nobody_tells_for_copies_requests_do() {
     assert!((990..=1_000).contains(&passed), "{passed}");
 }
 
-/// Asks so often that there is a loan.
+/// Sends requests so often that there is a lease.
 fn busy(gate: &Gate) -> u64 {
     let mut passed = 0;
     for _ in 0..20 {
@@ -214,10 +214,14 @@ fn questions(store: &Counting) -> u64 {
 }
 
 #[test]
-fn a_key_that_is_asked_for_now_and_then_is_decided_by_the_store() {
+fn a_quiet_key_is_decided_by_the_store() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let gate = node(&clock, store.clone(), vec![lent("a", bucket("100/s", 100))]);
+    let gate = node(
+        &clock,
+        store.clone(),
+        vec![leased("a", bucket("100/s", 100))],
+    );
     for _ in 0..30 {
         assert_eq!(admit(&gate).origin, Origin::Fresh);
         clock.advance(Span::from_millis(200));
@@ -226,20 +230,20 @@ fn a_key_that_is_asked_for_now_and_then_is_decided_by_the_store() {
 }
 
 #[test]
-fn a_limit_too_small_to_be_lent_is_exact() {
+fn a_limit_too_small_to_be_leased_is_exact() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 4);
-    let gate = node(&clock, store, vec![lent("a", bucket("10/s", 10))]);
+    let gate = node(&clock, store, vec![leased("a", bucket("10/s", 10))]);
     let passed: Vec<PolicyDecision> = (0..10).map(|_| admit(&gate)).collect();
     assert!(passed.iter().all(|answer| answer.is_admitted()));
     assert!(passed.iter().all(|answer| answer.origin == Origin::Fresh));
 }
 
 #[test]
-fn a_refusal_is_remembered_until_its_time_is_over_and_no_longer() {
+fn a_refusal_is_cached_until_it_expires_and_no_longer() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, store.clone(), vec![lent("a", bucket("1/s", 3))]);
+    let gate = node(&clock, store.clone(), vec![leased("a", bucket("1/s", 3))]);
     assert_eq!((0..9).filter(|_| admit(&gate).is_admitted()).count(), 3);
     let asked = questions(&store);
     for _ in 0..100 {
@@ -251,58 +255,58 @@ fn a_refusal_is_remembered_until_its_time_is_over_and_no_longer() {
 }
 
 #[test]
-fn what_was_not_spent_goes_back_when_the_term_is_over() {
+fn unspent_units_are_returned_when_the_term_ends() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let window = Limit::fixed_window("1000/100s".parse().unwrap()).unwrap();
-    let gate = node(&clock, store.clone(), vec![lent("a", window.clone())]);
+    let gate = node(&clock, store.clone(), vec![leased("a", window.clone())]);
     let passed = busy(&gate);
     clock.advance(Span::from_secs(2));
     now(gate.sync_leases());
-    // Somebody who counts exactly finds all that was not used.
+    // An exact limit finds all that was not used.
     let other = node(
         &clock,
         store,
         vec![LimitRule {
             sharing: Sharing::Exact,
-            ..lent("a", window)
+            ..leased("a", window)
         }],
     );
     assert_eq!(admit(&other).status.remaining, 1000 - passed - 1);
 }
 
 #[test]
-fn another_policy_ends_all_loans() {
+fn another_policy_ends_all_leases() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let window = Limit::fixed_window("1000/100s".parse().unwrap()).unwrap();
-    let gate = node(&clock, store, vec![lent("a", window.clone())]);
+    let gate = node(&clock, store, vec![leased("a", window.clone())]);
     let passed = busy(&gate);
     let policy = Policy {
         limits: vec![LimitRule {
             sharing: Sharing::Exact,
-            ..lent("a", window)
+            ..leased("a", window)
         }],
         ..Policy::default()
     };
     let next = Arc::new(gate.reload(policy, Vec::new()).unwrap());
     now(next.sync_leases());
     assert_eq!(admit(&next).status.remaining, 1000 - passed - 1);
-    // Who still decides by the old one asks the store.
+    // Requests under the old policy ask the store.
     assert_eq!(admit(&gate).origin, Origin::Fresh);
 }
 
 #[test]
-fn limits_are_taken_all_or_none_whoever_decides_them() {
+fn limits_are_taken_all_or_none_across_layers() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let wide = || {
-        lent(
+        leased(
             "wide",
             Limit::fixed_window("1000/100s".parse().unwrap()).unwrap(),
         )
     };
-    let mut narrow = lent("narrow", bucket("1/h", 5));
+    let mut narrow = leased("narrow", bucket("1/h", 5));
     narrow.sharing = Sharing::Exact;
     let gate = node(&clock, store.clone(), vec![wide(), narrow]);
     assert_eq!(busy(&gate), 5);
@@ -317,10 +321,14 @@ fn limits_are_taken_all_or_none_whoever_decides_them() {
 }
 
 #[test]
-fn without_the_store_a_loan_is_spent_and_then_the_share() {
+fn without_the_store_a_lease_is_spent_and_then_the_share() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let gate = node(&clock, store.clone(), vec![lent("a", bucket("100/s", 100))]);
+    let gate = node(
+        &clock,
+        store.clone(),
+        vec![leased("a", bucket("100/s", 100))],
+    );
     let passed = busy(&gate);
     store.go_away(true);
     let alone: Vec<PolicyDecision> = (0..100).map(|_| admit(&gate)).collect();
@@ -331,18 +339,18 @@ fn without_the_store_a_loan_is_spent_and_then_the_share() {
             .count() as u64
     };
     assert!(by(Origin::Leased) > 0);
-    // Half of the limit is its share, and what was lent is part of it.
+    // Half of the limit is its share, and the block is part of it.
     assert!(passed + by(Origin::Leased) + by(Origin::Degraded) <= 50 + by(Origin::Leased));
     assert!(by(Origin::Degraded) > 0);
     store.fail(None);
 }
 
 #[test]
-fn places_are_lent_and_come_back_to_the_loan() {
+fn permits_are_leased_and_return_to_the_lease() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let places = Limit::concurrency(100, Span::from_secs(60)).unwrap();
-    let gate = node(&clock, store.clone(), vec![lent("a", places)]);
+    let gate = node(&clock, store.clone(), vec![leased("a", places)]);
     // The last ones are asked for more slowly.
     let take_all = || {
         let mut held = Vec::new();
@@ -368,12 +376,12 @@ fn places_are_lent_and_come_back_to_the_loan() {
 }
 
 #[test]
-fn a_copy_decides_here_and_the_store_hears_of_it() {
+fn a_synced_counter_decides_here_and_reports_to_the_store() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
     let copied = |sharing| LimitRule {
         sharing,
-        ..lent(
+        ..leased(
             "a",
             Limit::fixed_window("1000/100s".parse().unwrap()).unwrap(),
         )
@@ -387,12 +395,12 @@ fn a_copy_decides_here_and_the_store_hears_of_it() {
 }
 
 #[test]
-fn copies_together_stay_within_what_is_stated_and_pay_it_back() {
+fn synced_counters_together_stay_within_the_bound_and_compensate() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 8);
     let rule = LimitRule {
         sharing: Sharing::Sync,
-        ..lent("a", bucket("1000/s", 1000))
+        ..leased("a", bucket("1000/s", 1000))
     };
     let nodes: Vec<Gate> = (0..8)
         .map(|_| node(&clock, store.clone(), vec![rule.clone()]))
@@ -417,17 +425,17 @@ fn copies_together_stay_within_what_is_stated_and_pay_it_back() {
 }
 
 #[test]
-fn what_copies_let_pass_is_taken_from_the_share_too() {
+fn usage_of_synced_counters_is_taken_from_the_share_too() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
     let rule = LimitRule {
         sharing: Sharing::Sync,
-        ..lent("a", bucket("1/h", 100))
+        ..leased("a", bucket("1/h", 100))
     };
     let gate = node(&clock, store.clone(), vec![rule]);
     assert_eq!(busy(&gate), 20);
     store.go_away(true);
-    // A copy that is too old is not believed; then the share decides, half of the limit.
+    // A stale counter is not used; then the share decides, half of the limit.
     clock.advance(Span::from_secs(1));
     let alone = (0..100).filter(|_| admit(&gate).is_admitted()).count();
     assert_eq!(alone, 30);

@@ -1,4 +1,4 @@
-//! Loans where something goes wrong: whoever waits, goes away, changes the policy, or costs much.
+//! Leases under faults: callers that wait or leave, policies that change, and large costs.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Poll;
@@ -12,7 +12,7 @@ use tollgate_policy::shared::FaultKind;
 use tollgate_policy::{Decide, Mode, OnStoreError, PolicyDecision, Settlement, Sharing};
 
 #[test]
-fn nobody_waits_longer_than_the_deadline_for_a_wish_in_the_line() {
+fn no_request_waits_longer_than_the_deadline_for_a_queued_prefetch() {
     let mut worst = 0;
     for (keys, every, round_us, tended) in [
         (1_500_u64, 10_usize, 3_000_u64, false),
@@ -70,7 +70,7 @@ fn nobody_waits_longer_than_the_deadline_for_a_wish_in_the_line() {
 }
 
 #[test]
-fn what_is_owed_is_told_although_whoever_would_have_told_it_goes_away() {
+fn a_debt_is_reported_although_the_request_that_carried_it_is_cancelled() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(
@@ -80,7 +80,7 @@ fn what_is_owed_is_told_although_whoever_would_have_told_it_goes_away() {
     );
     store.go_away(true);
     assert_eq!(passes(&gate, 7), 7);
-    // It hangs, and the client goes away meanwhile. The store never heard of it.
+    // It hangs, and the client disconnects meanwhile. The store never received it.
     store.fail(Some(FaultKind::Busy));
     let Decide::Pending(asking) = begin(&gate, "acme", 1) else {
         panic!()
@@ -93,7 +93,7 @@ fn what_is_owed_is_told_although_whoever_would_have_told_it_goes_away() {
 }
 
 #[test]
-fn places_that_are_free_are_not_refused() {
+fn free_permits_are_not_refused() {
     for (sharing, places, nodes) in [
         (Sharing::Exact, 10, 4),
         (Sharing::Lease, 10, 4),
@@ -151,17 +151,17 @@ fn the_refused_block_of_a_shadow_is_no_refusal_of_its_requests() {
     for _ in 0..60 {
         admit(&gate, 1);
     }
-    // Somebody takes nearly all of it.
+    // Another node takes nearly all of it.
     let there = left(&clock, &store, limit);
     assert!(admit(&exact, there - 30).is_admitted());
     let counted = (0..100).filter(|_| admit(&gate, 1).charges[0].verdict.is_admitted());
     let counted = counted.count();
     // A block of half of what is left is refused once, and that is no refusal of the requests.
-    assert!(counted >= 15, "{counted} of 30 and what is on loan");
+    assert!(counted >= 15, "{counted} of 30 and what is leased");
 }
 
 #[test]
-fn whoever_goes_away_costs_the_limit_his_request_and_all_of_them_one_block_in_a_term() {
+fn cancelled_callers_cost_their_requests_and_together_one_block_in_a_term() {
     for sharing in [Sharing::Exact, Sharing::Lease] {
         let clock = ManualClock::new();
         let counting = Counting::new(&clock, 1);
@@ -170,7 +170,7 @@ fn whoever_goes_away_costs_the_limit_his_request_and_all_of_them_one_block_in_a_
         let gate = node(&clock, slow, vec![shared("a", sharing, limit.clone())]);
         let (mut gone, mut passed) = (0, 0);
         for _ in 0..1_000 {
-            // Asked, heard there, and then the client is gone.
+            // Sent, received there, and then the client disconnects.
             match begin(&gate, "acme", 1) {
                 Decide::Pending(asking) => {
                     let mut answer = Box::pin(asking);
@@ -184,7 +184,7 @@ fn whoever_goes_away_costs_the_limit_his_request_and_all_of_them_one_block_in_a_
         now_or_later(&clock, gate.sync_leases());
         let taken = 10_000 - left(&clock, &counting, limit);
         println!("{sharing:?}: {gone} went away, {taken} taken");
-        // Nobody runs the background, where abandoned requests are finished.
+        // No runner polls the background, where abandoned requests are finished.
         let block = if sharing == Sharing::Lease { 1_000 } else { 0 };
         assert!(
             taken <= gone + passed + block,
@@ -194,7 +194,7 @@ fn whoever_goes_away_costs_the_limit_his_request_and_all_of_them_one_block_in_a_
 }
 
 #[test]
-fn nobody_waits_for_a_request_that_was_begun_and_is_not_carried_on() {
+fn no_request_waits_for_an_operation_that_is_not_polled() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let gate = node(
@@ -278,7 +278,7 @@ fn a_shadow_never_changes_what_happens_to_a_request() {
             limits.push(shadow);
         }
         let gate = node(&clock, store.clone(), limits);
-        // It has something on loan.
+        // It holds a block.
         for _ in 0..40 {
             admit(&gate, 1);
         }
@@ -291,7 +291,7 @@ fn a_shadow_never_changes_what_happens_to_a_request() {
 }
 
 #[test]
-fn a_node_that_ends_in_order_gives_back_what_is_on_its_way() {
+fn a_node_that_stops_in_order_returns_blocks_in_flight() {
     let clock = ManualClock::new();
     let counting = Counting::new(&clock, 1);
     let slow = Slow::new(&counting, &clock, 0, 1_000);
@@ -319,7 +319,7 @@ fn a_node_that_ends_in_order_gives_back_what_is_on_its_way() {
         }
         clock.advance(Span::from_nanos(100_000));
     }
-    // It ends while one request is under way, which is answered.
+    // It stops while one request is in flight, which is answered.
     let mut end = Box::pin(gate.release_leases());
     let mut last = last.unwrap();
     let (mut is_answered, mut has_ended) = (false, false);
@@ -350,7 +350,7 @@ fn a_fleet_whose_requests_cost_more_than_a_block_admits_what_the_limit_allows() 
         let clock = ManualClock::new();
         let store = Counting::new(&clock, 4);
         let limits = |sharing| vec![shared("a", sharing, bucket("1000/s", 1_000))];
-        let mut told = Vec::new();
+        let mut admitted_by_mode = Vec::new();
         for sharing in [Sharing::Exact, Sharing::Lease] {
             let clock = ManualClock::new();
             let store = Counting::new(&clock, 4);
@@ -372,12 +372,13 @@ fn a_fleet_whose_requests_cost_more_than_a_block_admits_what_the_limit_allows() 
                     nodes.iter().for_each(|gate| now(gate.sync_leases()));
                 }
             }
-            told.push(admitted);
-            let lent: Vec<_> = nodes
+            admitted_by_mode.push(admitted);
+            let reports: Vec<_> = nodes
                 .iter()
                 .map(|gate| gate.lease_report().unwrap())
                 .collect();
-            let sum = |f: fn(&tollgate_policy::LeaseReport) -> u64| lent.iter().map(f).sum::<u64>();
+            let sum =
+                |f: fn(&tollgate_policy::LeaseReport) -> u64| reports.iter().map(f).sum::<u64>();
             println!(
                 "  {sharing:?}: borrowed {}, returned {}",
                 sum(|l| l.units_borrowed),
@@ -385,17 +386,17 @@ fn a_fleet_whose_requests_cost_more_than_a_block_admits_what_the_limit_allows() 
             );
         }
         let _ = (clock, store);
-        few |= told[1] * 100 < told[0] * 95;
+        few |= admitted_by_mode[1] * 100 < admitted_by_mode[0] * 95;
         println!(
             "cost {cost}, {times} times the limit: exact {}, lease {} of 11000",
-            told[0], told[1]
+            admitted_by_mode[0], admitted_by_mode[1]
         );
     }
     assert!(!few, "less than 95 of 100 of what exact admits");
 }
 
 #[test]
-fn bursts_near_the_limit_lose_a_twentieth_to_rests_that_are_not_spent() {
+fn bursts_near_the_limit_lose_a_twentieth_to_unspent_units() {
     let mut admitted = Vec::new();
     for sharing in [Sharing::Exact, Sharing::Lease] {
         let clock = ManualClock::new();
@@ -428,12 +429,12 @@ fn bursts_near_the_limit_lose_a_twentieth_to_rests_that_are_not_spent() {
         assert!(passed > asked / 2, "{passed} of {asked}");
         admitted.push(passed);
     }
-    // What goes back to a bucket is less what it earned meanwhile.
+    // A return to a bucket is reduced by what the bucket earned meanwhile.
     assert!(admitted[1] * 100 >= admitted[0] * 94, "{admitted:?}");
 }
 
 #[test]
-fn whatever_costs_become_the_store_ends_with_what_was_used() {
+fn settled_costs_leave_the_store_with_the_actual_usage() {
     use tollgate_policy::CostRule;
     for (sharing, tended) in [
         (Sharing::Exact, false),

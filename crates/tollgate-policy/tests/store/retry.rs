@@ -4,7 +4,7 @@ use super::kit::{Counting, Gate, admit, bucket, node, now, shared, window};
 use tollgate::{Limit, ManualClock, Span, Verdict};
 use tollgate_policy::Sharing;
 
-/// A node synchronises so often.
+/// How often a node synchronises.
 const SYNC_EVERY: u64 = 100_000_000;
 
 /// Time passes, and the node synchronises meanwhile.
@@ -27,7 +27,7 @@ impl Time {
     }
 }
 
-/// Of so many requests that waited as long as they should after a refusal, those that were refused again.
+/// Of the requests that waited for `retry_after`, the number that were refused again.
 fn refused_again(sharing: Sharing, limit: Limit, cost: u64, hint_in_ms: bool) -> (u32, u32) {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);

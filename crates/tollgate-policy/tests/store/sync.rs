@@ -1,4 +1,4 @@
-//! Copies where something goes wrong: whoever cancels late, costs much, changes the policy, or stops telling.
+//! Synced counters under faults: late cancellations, large costs, changes of policy, and stopped maintenance.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tollgate_policy::{
 };
 
 #[test]
-fn what_is_cancelled_from_an_older_window_gives_a_copy_nothing_in_this_one() {
+fn a_cancellation_from_an_older_window_adds_nothing_to_this_one() {
     for sharing in [Sharing::Exact, Sharing::Lease, Sharing::Sync] {
         let clock = ManualClock::new();
         let store = Counting::new(&clock, 1);
@@ -55,7 +55,7 @@ fn what_is_cancelled_from_an_older_window_gives_a_copy_nothing_in_this_one() {
 }
 
 #[test]
-fn what_is_cancelled_late_gives_a_copy_of_a_bucket_no_more_than_the_store_would() {
+fn a_late_cancellation_refunds_a_synced_bucket_no_more_than_the_store_would() {
     for sharing in [Sharing::Exact, Sharing::Sync] {
         let clock = ManualClock::new();
         let store = Counting::new(&clock, 1);
@@ -86,7 +86,7 @@ fn what_is_cancelled_late_gives_a_copy_of_a_bucket_no_more_than_the_store_would(
 }
 
 #[test]
-fn what_was_too_much_in_one_window_is_not_missing_in_the_next() {
+fn overshoot_of_one_window_is_not_missing_in_the_next() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
     let limit = || vec![shared("a", Sharing::Sync, window("1000/100s"))];
@@ -99,7 +99,7 @@ fn what_was_too_much_in_one_window_is_not_missing_in_the_next() {
     now(one.sync_leases());
     now(two.sync_leases());
     println!("{passed} passed");
-    // The window ends, and nobody is there but the upkeep.
+    // The window ends, and only maintenance runs.
     for _ in 0..20 {
         clock.advance(Span::from_millis(100));
         now(one.sync_leases());
@@ -109,7 +109,7 @@ fn what_was_too_much_in_one_window_is_not_missing_in_the_next() {
 }
 
 #[test]
-fn a_copy_does_not_refuse_for_ever_what_the_limit_has_room_for() {
+fn a_synced_counter_does_not_refuse_for_ever_what_fits_the_limit() {
     for sharing in [Sharing::Exact, Sharing::Sync] {
         let clock = ManualClock::new();
         let store = Counting::new(&clock, 8);
@@ -137,9 +137,9 @@ fn a_copy_does_not_refuse_for_ever_what_the_limit_has_room_for() {
     }
 }
 
-/// Breaks off tending while the store is asked, with another policy in force if `reloads`, and says what the store has
-/// left when it was begun again.
-fn left_after_tending_was_broken_off(reloads: bool) -> u64 {
+/// Cancels maintenance while the store is asked, with another policy active if `reloads`. Returns what the store
+/// has left after maintenance ran again.
+fn left_after_maintenance_was_cancelled(reloads: bool) -> u64 {
     let clock = ManualClock::new();
     let counting = Counting::new(&clock, 1);
     let slow = Slow::new(&counting, &clock, 1_000, 1_000);
@@ -169,17 +169,17 @@ fn left_after_tending_was_broken_off(reloads: bool) -> u64 {
 }
 
 #[test]
-fn tending_that_is_broken_off_can_be_begun_again() {
-    assert_eq!(left_after_tending_was_broken_off(false), 900);
+fn cancelled_maintenance_can_be_restarted() {
+    assert_eq!(left_after_maintenance_was_cancelled(false), 900);
 }
 
 #[test]
-fn tending_that_is_broken_off_loses_no_usage_of_the_policy_before() {
-    assert_eq!(left_after_tending_was_broken_off(true), 900);
+fn cancelled_maintenance_loses_no_usage_of_the_previous_policy() {
+    assert_eq!(left_after_maintenance_was_cancelled(true), 900);
 }
 
 #[test]
-fn one_node_alone_with_a_copy_goes_over_by_nothing() {
+fn a_single_node_with_a_synced_counter_never_exceeds_the_limit() {
     let clock = ManualClock::new();
     let counting = Counting::new(&clock, 1);
     let slow = Slow::new(&counting, &clock, 3_000, 3_000);
@@ -223,7 +223,7 @@ fn one_node_alone_with_a_copy_goes_over_by_nothing() {
 }
 
 #[test]
-fn a_change_of_policy_while_the_store_is_told_counts_nothing_twice() {
+fn a_change_of_policy_during_a_push_counts_nothing_twice() {
     let clock = ManualClock::new();
     let counting = Counting::new(&clock, 1);
     let slow = Slow::new(&counting, &clock, 500, 500);
@@ -253,7 +253,7 @@ fn a_change_of_policy_while_the_store_is_told_counts_nothing_twice() {
 }
 
 #[test]
-fn a_change_of_policy_forgets_nothing_that_passed() {
+fn a_change_of_policy_keeps_all_usage() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let rule = || {
@@ -292,7 +292,7 @@ fn a_change_of_policy_forgets_nothing_that_passed() {
 }
 
 #[test]
-fn above_is_less_than_twice_the_limit() {
+fn max_overshoot_is_less_than_twice_the_limit() {
     for (capacity, nodes) in [(1_000, 8), (10, 8), (10, 100), (1, 4)] {
         let quota = Quota::plain(bucket("10/s", capacity));
         let above = quota.max_overshoot(Sharing::Sync, nodes);

@@ -1,4 +1,4 @@
-//! Threads that borrow, pay, cancel, tend and reload at once: nobody hangs, and every unit is accounted for.
+//! Threads that borrow, pay, cancel, synchronise and reload at once: none hangs, and every unit is accounted for.
 
 #![allow(
     clippy::disallowed_methods,
@@ -30,7 +30,7 @@ impl Wake for Thread {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>, patience: Duration) -> Option<T> {
+fn block_on<T>(future: impl Future<Output = T>, timeout: Duration) -> Option<T> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Thread(thread::current())));
     let began = Instant::now();
@@ -38,11 +38,11 @@ fn block_on<T>(future: impl Future<Output = T>, patience: Duration) -> Option<T>
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Some(value);
         }
-        if began.elapsed() >= patience {
+        if began.elapsed() >= timeout {
             return None;
         }
         thread::park_timeout(
-            patience
+            timeout
                 .saturating_sub(began.elapsed())
                 .max(Duration::from_micros(1)),
         );
@@ -212,7 +212,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
                 round += 1;
                 let now = gate.read().unwrap().clone();
                 if drops {
-                    // Broken off wherever it is.
+                    // Cancelled at an arbitrary point.
                     let _ = block_on(
                         now.run_background(std::future::pending()),
                         Duration::from_micros(300 + round % 500),
@@ -283,9 +283,9 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
     let (passed, gone, hung) = (passed.load(SeqCst), gone.load(SeqCst), hung.load(SeqCst));
     assert_eq!(hung, 0, "of {passed}");
     match (drops, sharing) {
-        // What is lost with whoever goes away was taken.
+        // Units of a cancelled request that are lost were taken.
         (true, _) => assert!(taken >= passed, "{gone} went away"),
-        // What is given back before the store was told of it may be given back to nobody.
+        // A refund before the push of its units may be lost.
         (false, Sharing::Sync) => {
             let allowed = passed..=passed + passed / 10_000 + 20;
             assert!(allowed.contains(&taken), "{taken} taken, {passed} passed");
@@ -297,26 +297,26 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
 }
 
 #[test]
-fn what_is_lent_is_taken_once_whatever_threads_do() {
+fn leased_units_are_taken_once_under_threads() {
     run(Sharing::Lease, false, false);
 }
 #[test]
-fn what_is_lent_is_taken_once_over_changes_of_policy() {
+fn leased_units_are_taken_once_over_changes_of_policy() {
     run(Sharing::Lease, false, true);
 }
 #[test]
-fn whoever_goes_away_hangs_nobody_who_borrows() {
+fn a_cancelled_caller_hangs_no_borrow() {
     run(Sharing::Lease, true, true);
 }
 #[test]
-fn what_passes_by_copies_is_told_whatever_threads_do() {
+fn usage_of_synced_counters_is_pushed_under_threads() {
     run(Sharing::Sync, false, false);
 }
 #[test]
-fn what_passes_by_copies_is_told_over_changes_of_policy() {
+fn usage_of_synced_counters_is_pushed_over_changes_of_policy() {
     run(Sharing::Sync, false, true);
 }
 #[test]
-fn whoever_goes_away_hangs_nobody_with_a_copy() {
+fn a_cancelled_caller_hangs_no_synced_counter() {
     run(Sharing::Sync, true, false);
 }

@@ -137,8 +137,8 @@ impl PressureState {
             cpu: self.signals.cpu,
             ..PressureSignals::default()
         };
-        self.controller.trouble(&self.signals) == PressureLevel::Over
-            && self.controller.trouble(&of_this_machine) != PressureLevel::Over
+        self.controller.level(&self.signals) == PressureLevel::Over
+            && self.controller.level(&of_this_machine) != PressureLevel::Over
     }
 
     /// Takes the rule of this policy and applies the scale to it if it changed.
@@ -156,7 +156,7 @@ impl PressureState {
         if (before == Scale::ONE) != (scale == Scale::ONE) {
             tracing::warn!(
                 target: "tollgate::pressure", scale = %Share::from(scale),
-                trouble = word(self.controller.trouble(&self.signals)),
+                trouble = word(self.controller.level(&self.signals)),
                 "{}", if scale == Scale::ONE { "limits no longer scaled" } else { "limits scaled down" }
             );
         }
@@ -232,7 +232,7 @@ impl Engine {
             plain: active.gate.pressure_rule().scale_of(None, scale).into(),
             tiers: tiers.map(|(name, left)| (name, left.into())).collect(),
             held_until: under.controller.held_until(self.now()).map(seconds),
-            trouble: word(under.controller.trouble(&signals)),
+            trouble: word(under.controller.level(&signals)),
             latency_ms: signals.latency.map(|l| l.as_nanos() / 1_000_000),
             errors: signals.errors.map(Share),
             cpu: signals.cpu.map(Share),

@@ -2,24 +2,24 @@
 //!
 //! # Theory
 //!
-//! A borrow is an operation of its own, for one key, shared by all requests that wait for it, so it survives each of
-//! them. A request that meets an empty lease waits for the borrow and then pays like any other. It pays with a second round
-//! trip only if it also has charges that the store must decide.
+//! A borrow is an operation of its own, for one key, shared by all requests that wait for it, so it survives each
+//! of them. A request that finds its lease empty waits for the borrow and then pays like any other. It needs a
+//! second round trip only if it also has charges that the store must decide.
 //!
-//! While the limit is far, the next block is borrowed when a quarter of the present one is left: a *prefetch*, which runs in
-//! the background. Without a runner nothing is prefetched.
+//! While the limit is far, the next block is borrowed when a quarter of the current one is left: a *prefetch*,
+//! which runs in the background. Without a runner nothing is prefetched.
 //!
 //! The leases of all keys are in a map under sixty-four locks. A charge that is paid from a lease holds one of them for some
 //! twenty nanoseconds.
 //!
 //! # Invariant
 //!
-//! Every unit of a block is spent once, returned once, or lost with the node: whoever takes a block out of the map takes it
-//! under the lock under which it is spent. A table that is closed leases nothing.
+//! Every unit of a block is spent once, returned once, or lost with the node: a block leaves the map only under
+//! the lock under which it is spent. A closed table leases nothing.
 //!
 //! # Bounds
 //!
-//! At most [`KEYS_MAX`] keys. One that finds no room is decided by the store.
+//! At most [`KEYS_MAX`] keys. Further keys are decided by the store.
 
 pub(crate) mod report;
 mod state;
@@ -48,7 +48,7 @@ use tollgate::LimitId;
 use tollgate::Moment;
 use tollgate::{QuotaStatus, Verdict};
 
-/// Keys that have a lease, or may soon have one.
+/// Most keys with a lease.
 const KEYS_MAX: usize = 1 << 16;
 const SHARDS: usize = 64;
 
@@ -56,7 +56,7 @@ const SHARDS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LeaseKey {
     limit: LimitId,
-    /// Of the key, by this node's secret: it is spread well.
+    /// The hash of the key by this node's secret, which is well distributed.
     hash: u64,
 }
 
@@ -76,7 +76,7 @@ impl Hash for LeaseKey {
     }
 }
 
-/// A hash that is one already.
+/// A hasher for values that are hashes already.
 #[derive(Debug, Default)]
 struct Spread(u64);
 
@@ -101,7 +101,7 @@ type Shard = HashMap<LeaseKey, Entry, BuildHasherDefault<Spread>>;
 #[derive(Debug)]
 struct Entry {
     lease: Lease<Flight>,
-    /// A charge of this key, to borrow and to return by.
+    /// A charge of this key, used to borrow and to return.
     charge: Charge,
 }
 
@@ -118,7 +118,7 @@ struct Table<C> {
     background: Arc<Background>,
     counts: Arc<LeaseCounts>,
     clock: C,
-    /// Another policy is in force: nothing is leased any more.
+    /// Another policy is active: nothing is leased.
     is_closed: AtomicBool,
 }
 
@@ -162,12 +162,12 @@ impl<S: Store, C: Clock> Hold for LeaseHold<S, C> {
 
 impl<C: Clock> Table<C> {
     fn shard(&self, key: &LeaseKey) -> Option<MutexGuard<'_, Shard>> {
-        // The map goes by the lowest and the highest bits.
+        // The map uses the lowest and the highest bits.
         let shard = self.shards.get((key.hash >> 40) as usize % SHARDS)?;
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How a charge is leased; none if it is not. A limit that came with the request is not.
+    /// How a charge is leased; `None` if it is not. A limit that came with the request is not.
     fn terms(&self, charge: &Charge) -> Option<&LeaseTerms> {
         self.terms_of(charge.limit)
             .filter(|_| charge.most.is_none())
@@ -181,7 +181,7 @@ impl<C: Clock> Table<C> {
         self.is_closed.load(Relaxed)
     }
 
-    /// Changes a lease, if it is still there.
+    /// Changes a lease, if it exists.
     fn with<T>(
         &self,
         key: &LeaseKey,
@@ -194,7 +194,7 @@ impl<C: Clock> Table<C> {
 }
 
 impl<S: Store, C: Clock> Leased<S, C> {
-    /// No leases yet. What they count goes on from the policy before.
+    /// A table without leases. Its counts continue from the previous policy.
     pub(crate) fn new(
         inner: S,
         limits: Arc<[PreparedLimit]>,
@@ -218,7 +218,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         }
     }
 
-    /// Pays from the lease of a key, or starts what must be waited for.
+    /// Pays from the lease of a key, or starts the operation to wait for.
     fn pay(&self, charge: &Charge, now: Moment, is_first: bool) -> Payment<Flight> {
         let key = LeaseKey::new(charge);
         let table = &*self.table;
@@ -284,7 +284,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         }
     }
 
-    /// Borrows for one key. Nothing is sent before this is polled.
+    /// Borrows for one key. Nothing is sent before the first poll.
     async fn borrow(self, key: LeaseKey, charge: Charge, wanted: BorrowRequest) {
         let table = &*self.table;
         let sent = table.clock.now();
@@ -315,7 +315,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
                 None => Next::Exact {
                     until: sent.plus(terms.term),
                 },
-                // A prefetch that was refused says nothing about requests.
+                // A refused prefetch says nothing about requests.
                 Some(_) if cost == 0 => Next::Borrow,
                 Some(outcome) if is_taken => match is_short || outcome.extra < extra {
                     true => Next::Refuse {
@@ -341,7 +341,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
                 false => lease.finish_borrow(block, next),
             }
         });
-        // The handle is dropped after the lock: it may be the last one of this very operation.
+        // The handle is dropped after the lock: it may be the last one of this operation.
         let (unused, _handle) = finished.unwrap_or((block, None));
         if let Some(block) = unused {
             self.return_block(&charge, block);
@@ -366,7 +366,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         })
     }
 
-    /// Returns a block to the store, in the background.
+    /// Returns a block to the store in the background.
     fn return_block(&self, charge: &Charge, block: Block) {
         if block.credit == 0 {
             return;
@@ -381,7 +381,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         self.refund(back);
     }
 
-    /// Sent once: what is not answered is earned again.
+    /// Sent once: the store earns unconfirmed units again.
     fn refund(&self, charge: Charge) {
         let this = self.clone();
         self.table.background.push(async move {
@@ -391,7 +391,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         });
     }
 
-    /// Undoes that a charge was paid here: it is put back, or returned to the store if its block is gone.
+    /// Undoes a payment: the units return to their block, or to the store if the block is gone.
     fn undo(&self, mut charge: Charge, now: Moment) {
         if !self.put_back(&charge, charge.cost, now, false) {
             charge.kept = 0;
@@ -401,7 +401,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         }
     }
 
-    /// Puts units back that a charge was paid with. False if their block is gone: then they belong to the store.
+    /// Puts units back that paid a charge. False if their block is gone: then they belong to the store.
     fn put_back(&self, charge: &Charge, units: u64, now: Moment, is_refund: bool) -> bool {
         let issued = charge.outcome.issued;
         let put_back = self.table.with(&LeaseKey::new(charge), |lease, _| {
@@ -424,7 +424,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
             false => self.table.clock.now(),
         };
         let mut waits = Vec::new();
-        // Those that can refuse come first: what is only counted is taken if the request passes.
+        // Enforced charges come first: counted ones are taken only if the request passes.
         for enforced in [true, false] {
             for at in 0..request.charges.len() {
                 let Some(charge) = request.charges.get(at) else {
@@ -488,7 +488,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         }
     }
 
-    /// What leases have paid of a request.
+    /// The payments of leases for a request.
     fn hold(&self, request: &StoreRequest) -> LeaseHold<S, C> {
         let paid = |charge: &&Charge| {
             charge.outcome.source == Source::Lease && charge.outcome.verdict.is_admitted()
@@ -499,7 +499,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         }
     }
 
-    /// Takes blocks out that are over, and drops what is not used any more.
+    /// Removes expired blocks, and drops unused entries.
     fn sweep(&self, all: bool, now: Moment) {
         let table = &*self.table;
         for shard in &table.shards {
@@ -536,7 +536,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         flights
     }
 
-    /// What was leased so far.
+    /// The counts of leases.
     pub(crate) fn report(&self) -> LeaseReport {
         let shards = self.table.shards.iter();
         let keys = shards.map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len() as u64);

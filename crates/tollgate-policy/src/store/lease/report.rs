@@ -1,8 +1,8 @@
-//! What was leased to this node so far, for monitoring.
+//! Counts of leases of this node, for monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a store has leased to this node, since it began.
+/// What a store has leased to this node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseReport {
@@ -14,13 +14,13 @@ pub struct LeaseReport {
     pub blocks_prefetched: u64,
     /// Units of all blocks.
     pub units_borrowed: u64,
-    /// Units that were not spent and are, or were, on their way back.
+    /// Units that were not spent and are returned or in flight back.
     pub units_returned: u64,
-    /// Units that synced counters let pass and the store had no room for when it was told. They are told again.
+    /// Units that synced counters admitted and the store had no room for. They are pushed again.
     pub units_unpaid: u64,
 }
 
-/// Counts, over all policies.
+/// Counts over all policies.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseCounts {
     blocks: AtomicU64,

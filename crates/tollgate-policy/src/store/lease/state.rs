@@ -1,4 +1,4 @@
-//! The lease of one key: a pure state machine. It knows no store, no lock and no clock.
+//! The lease of one key: a pure state machine without store, lock or clock.
 //!
 //! ```text
 //!            busy: borrow                       granted
@@ -22,9 +22,10 @@
 //! * at most half of what is left, as far as that is known, so that all nodes share the last units;
 //! * at most [`LeaseTerms::block_max`], including what is held and in flight.
 //!
-//! A refusal is true for as long as it says: only a refund or a change of the limit can make it wrong. So it is believed, but
-//! not for longer than [`LeaseTerms::refusal_ttl`], and only for costs that are at least as large. A busy key believes it for
-//! a horizon at least: it would only find what was earned in a microsecond. The same holds after a short grant.
+//! A refusal stays valid for the wait that it states: only a refund or a change of the limit can end it earlier.
+//! So it is cached, but not for longer than [`LeaseTerms::refusal_ttl`], and only for costs that are at least as
+//! large. A busy key caches it for a horizon at least: earlier it would only find what was earned in a
+//! microsecond. The same holds after a short grant.
 //!
 //! # Invariant
 //!
@@ -37,9 +38,9 @@ use crate::charge::Outcome;
 use tollgate::{Moment, Span};
 use tollgate::{QuotaStatus, Verdict};
 
-/// The next block is borrowed when one part in so many is left.
+/// The next block is borrowed when one part in this many is left.
 const LOW_PART: u64 = 4;
-/// A key that was not asked for in so many horizons returns its block.
+/// A key without requests for this many horizons returns its block.
 const QUIET_HORIZONS: u64 = 3;
 
 /// Units that the store has charged already.
@@ -49,7 +50,7 @@ pub(super) struct Block {
     /// When the store granted it, by its clock, and by the clock of this node.
     pub(super) issued: Moment,
     pub(super) local: Moment,
-    /// Did this node's share take all of it too?
+    /// Whether this node's share took all of it too.
     pub(super) is_mirrored: bool,
     /// From then on it cannot be spent.
     pub(super) expires: Moment,
@@ -65,7 +66,7 @@ impl Block {
     }
 }
 
-/// What happens when the credit is used up.
+/// The next state when the credit is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Borrow,
@@ -80,17 +81,17 @@ pub(super) enum Next {
     },
 }
 
-/// A borrow in flight: a handle of it, and what it asks for beyond the cost of its request.
+/// A borrow in flight: its handle, and the units beyond the cost of its request.
 #[derive(Clone, Debug)]
 pub(super) struct Borrow<B> {
     pub(super) handle: B,
     pub(super) units: u64,
 }
 
-/// Where a lease is.
+/// The state of a lease.
 #[derive(Debug)]
 pub(super) enum State<B> {
-    /// No credit, and nothing known. A quiet key stays here: the store decides each charge.
+    /// No credit and no information. A quiet key stays here: the store decides each charge.
     Idle,
     /// Charges are paid here.
     Leased {
@@ -98,7 +99,7 @@ pub(super) enum State<B> {
         following: Option<Block>,
         next: Next,
     },
-    /// Charges are paid here, and another block is on its way.
+    /// Charges are paid here, and another block is in flight.
     Prefetching { current: Block, borrow: Borrow<B> },
     /// No credit. Charges wait for the block.
     Borrowing { borrow: Borrow<B> },
@@ -111,7 +112,7 @@ pub(super) enum State<B> {
 /// How a charge is paid.
 #[derive(Debug)]
 pub(super) enum Payment<B> {
-    /// By this block, with what is left then.
+    /// By this block, with the status afterwards.
     Paid(Block, QuotaStatus),
     Refused(Span),
     /// By the store.
@@ -122,22 +123,22 @@ pub(super) enum Payment<B> {
     Borrow(BorrowRequest),
 }
 
-/// What to borrow.
+/// A borrow to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BorrowRequest {
-    /// For the request that needs it; nothing for a prefetch.
+    /// For the request that needs it; zero for a prefetch.
     pub(super) cost: u64,
-    /// Beyond that.
+    /// Beyond the cost.
     pub(super) extra: u64,
-    /// Is that less than was demanded, because little is left?
+    /// Whether it is less than the demand, because little is left.
     pub(super) is_short: bool,
 }
 
-/// What the store said last, and when it was asked.
+/// The last status that the store reported, and when it was asked.
 #[derive(Clone, Copy, Debug)]
 struct LastStatus {
     status: QuotaStatus,
-    /// When the store was asked, and when the answer was here: its moment lies between the two.
+    /// When the store was asked, and when the answer arrived: its moment lies between the two.
     at: Moment,
     answered: Moment,
     /// The cost that it refused, and when that passes.
@@ -162,7 +163,7 @@ impl LastStatus {
 #[derive(Debug)]
 pub(super) struct Lease<B> {
     pub(super) state: State<B>,
-    /// When the present slot of demand began, and the demand in it and in the one before.
+    /// Start of the current slot of demand, and the demand in it and in the one before.
     slot: Moment,
     demand: [u64; 2],
     heard: Option<LastStatus>,
@@ -186,7 +187,7 @@ impl<B> Default for Lease<B> {
 }
 
 impl<B: Clone> Lease<B> {
-    /// Counts demand, in slots of one horizon.
+    /// Records demand, in slots of one horizon.
     pub(super) fn record(&mut self, terms: &LeaseTerms, cost: u64, now: Moment) {
         match now.since(self.slot).as_nanos() / terms.horizon.as_nanos().max(1) {
             0 => {}
@@ -225,7 +226,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// Units to borrow beyond `cost`. None: not worth it, or not possible.
+    /// Units to borrow beyond `cost`. `None`: not worth it, or not possible.
     fn wanted(&self, terms: &LeaseTerms, cost: u64, now: Moment) -> Option<BorrowRequest> {
         // The request that needs it spends `cost` at once.
         let room = self.most.saturating_sub(self.credit());
@@ -243,7 +244,7 @@ impl<B: Clone> Lease<B> {
         })
     }
 
-    /// Pays, or says what to do instead.
+    /// Pays, or returns what to do instead.
     pub(super) fn pay(
         &mut self,
         terms: &LeaseTerms,
@@ -254,7 +255,7 @@ impl<B: Clone> Lease<B> {
         self.most = terms.block_max(nodes);
         let is_news = |heard: LastStatus| now.since(heard.at) < terms.horizon;
         if cost == 0 && !self.heard.is_some_and(is_news) {
-            // A charge of nothing wants to know how the limit stands.
+            // A charge of zero asks for the status of the limit.
             return Payment::Forward;
         }
         if let Some(block) = self.pay_here(cost, now) {
@@ -277,7 +278,7 @@ impl<B: Clone> Lease<B> {
         };
         match next {
             Next::Refuse { cost: least, until } if now < until && cost >= least => {
-                // Believed for a while only, but the client is to come back when it passes.
+                // Cached only for a while, but the client is to return when it passes.
                 let passes_at = self.heard.map(|heard| heard.passes_at(terms, cost));
                 let retry_at = passes_at.map_or(until, |passes_at| passes_at.max(until));
                 return Payment::Refused(retry_at.since(now));
@@ -323,7 +324,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// What is left of the limit as far as this node knows, with what it holds.
+    /// The remainder of the limit as far as this node knows, with what it holds.
     fn status(&self) -> QuotaStatus {
         let heard = self.heard.map(|heard| heard.status).unwrap_or_default();
         QuotaStatus {
@@ -332,7 +333,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// What to prefetch, if it is time: a whole block, as long as the limit is far.
+    /// The prefetch that is due, if any: a whole block, while the limit is far.
     pub(super) fn prefetch(&mut self, terms: &LeaseTerms, now: Moment) -> Option<BorrowRequest> {
         let State::Leased {
             current,
@@ -378,7 +379,7 @@ impl<B: Clone> Lease<B> {
         };
     }
 
-    /// The borrow in flight ended. Returns a block that found no room, and the handle.
+    /// Ends the borrow in flight. Returns a block that found no room, and the handle.
     pub(super) fn finish_borrow(
         &mut self,
         granted: Option<Block>,
@@ -423,7 +424,7 @@ impl<B: Clone> Lease<B> {
         (unused, handle)
     }
 
-    /// How long a refusal of this cost is believed, that the store gave when it was asked at `sent`.
+    /// Until when a refusal of this cost is cached that the store gave when asked at `sent`.
     pub(super) fn refused_until(
         &self,
         terms: &LeaseTerms,
@@ -438,7 +439,7 @@ impl<B: Clone> Lease<B> {
         })
     }
 
-    /// The store refused a charge of this cost by itself.
+    /// Records that the store itself refused a charge of this cost.
     pub(super) fn refused(&mut self, cost: u64, until: Moment) {
         match &mut self.state {
             State::Leased { next, .. } => *next = Next::Refuse { cost, until },
@@ -447,7 +448,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// Records how the limit stands by an answer of the store to a charge of `cost`, asked at `sent`.
+    /// Records the status in an answer of the store to a charge of `cost`, asked at `sent`.
     pub(super) fn record_status(&mut self, outcome: &Outcome, cost: u64, sent: Moment) {
         self.heard = Some(LastStatus {
             status: outcome.status,
@@ -460,7 +461,8 @@ impl<B: Clone> Lease<B> {
         });
     }
 
-    /// What may be left there now: what was heard, and what was earned since. A guess, because other nodes take, too.
+    /// What may be left in the store now: the last status, and what was earned since. An estimate, because other
+    /// nodes take, too.
     fn left(&self, terms: &LeaseTerms, now: Moment) -> Option<u64> {
         let heard = self.heard?;
         let (since, full) = (now.since(heard.at), heard.status.full_after);
@@ -478,7 +480,7 @@ impl<B: Clone> Lease<B> {
         Some(heard.status.remaining.saturating_add(earned))
     }
 
-    /// Something was given back for this key: a refusal may be wrong now.
+    /// Drops a cached refusal after a refund for this key, because it may be wrong now.
     pub(super) fn forget_refusal(&mut self) {
         match &mut self.state {
             State::Refused { .. } => self.state = State::Idle,
@@ -533,7 +535,7 @@ impl<B: Clone> Lease<B> {
         taken
     }
 
-    /// Removes a block to be returned: one that has expired, or with `all` any.
+    /// Removes a block to return: one that has expired, or with `all` any.
     pub(super) fn take_expired(&mut self, all: bool, now: Moment) -> Option<Block> {
         let is_over = |block: &Block| all || now >= block.expires;
         match &mut self.state {
@@ -568,7 +570,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// The last block is gone: what was to happen then holds.
+    /// Enters the next state after the last block.
     fn end(&mut self) {
         if let State::Leased { next, .. } = &self.state {
             self.state = match *next {
@@ -579,7 +581,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// Was the key not asked for lately? Units that are returned soon are worth most.
+    /// Whether the key had no requests lately. Units that are returned soon are worth most.
     pub(super) fn is_quiet(&self, terms: &LeaseTerms, now: Moment) -> bool {
         let quiet = terms.horizon.as_nanos().saturating_mul(QUIET_HORIZONS);
         now.since(self.slot).as_nanos() >= quiet
@@ -593,7 +595,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// Can the entry be dropped?
+    /// Whether the entry can be dropped.
     pub(super) fn is_unused(&self, terms: &LeaseTerms, now: Moment) -> bool {
         let is_over = match &self.state {
             State::Idle => true,

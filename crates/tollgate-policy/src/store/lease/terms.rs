@@ -1,48 +1,48 @@
-//! How much of a limit is leased to a node at once, and for how long.
+//! Sizes and terms of leases.
 //!
 //! # Theory
 //!
-//! A node that dies takes its block with it. So a block is at most
+//! A node that dies loses its block. So a block is at most
 //!
-//! * a `4n`-th of what the limit holds: all `n` nodes together lease at most a quarter of it, which is what may come on
-//!   top of the limit in a stretch of time;
+//! * a `4n`-th of what the limit holds: all `n` nodes together lease at most a quarter of it, which bounds the
+//!   overshoot in any period;
 //! * what the limit gives in one term: what a dead node held is earned again a term later. A limit that gives
 //!   nothing in a term is not leased.
 //!
-//! Permits are not earned: those that were leased come back when their life in the store is over.
+//! Permits are not earned: leased permits of a dead node return when they expire in the store.
 
 use crate::rule::Quota;
 use tollgate::Algorithm;
 use tollgate::Span;
 
-/// Demand of this long is borrowed at once.
+/// The demand of this span is borrowed at once.
 const HORIZON: Span = Span::from_millis(50);
 /// How long a block can be spent.
 const TERM: Span = Span::from_secs(1);
-/// All nodes together hold at most one part in so many of the limit.
+/// All nodes together hold at most one part in this many of the limit.
 const LEASED_PART: u64 = 4;
 
 /// How a limit is leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTerms {
-    /// Units that the limit holds at the most.
+    /// Most units that the limit holds.
     pub(crate) capacity: u64,
     /// Units that it gives in a term.
     in_a_term: u64,
-    /// Demand of this long is one block; also how long a short grant stops further borrowing.
+    /// The demand of this span is one block. A short grant stops further borrowing for as long.
     pub(crate) horizon: Span,
     /// How long a block can be spent.
     pub(crate) term: Span,
-    /// Does all that is left end with a window, and a block with it?
+    /// Whether the remainder, and a block with it, ends with a window.
     pub(crate) ends_with_window: bool,
-    /// How long a refusal is believed at the most. Permits come back at any time.
+    /// How long a refusal is cached at most. Permits may be released at any time.
     pub(crate) refusal_ttl: Span,
 }
 
 impl LeaseTerms {
-    /// How a quota is leased; none if it cannot be.
+    /// How a quota is leased; `None` if it cannot be.
     pub(crate) fn from_quota(quota: &Quota) -> Option<LeaseTerms> {
-        // A block would keep to one of two rates only.
+        // A block would follow only one of two rates.
         if quota.peak.is_some() {
             return None;
         }
@@ -61,11 +61,11 @@ impl LeaseTerms {
                 (limit, part_of(window, 8), given_in_a_term(limit, window))
             }
             Algorithm::Concurrency { limit, ttl } => (limit, part_of(ttl, 8), limit),
-            // Slots are in an order.
+            // Slots are ordered.
             _ => return None,
         };
         let term = match *quota.limit.algorithm() {
-            // What is leased is held there for its whole life, and must not outlive it here.
+            // A leased permit is held in the store for its whole life, and must not outlive it here.
             Algorithm::Concurrency { ttl, .. } => TERM.min(part_of(ttl, 4)),
             _ => TERM,
         };
@@ -88,7 +88,7 @@ impl LeaseTerms {
     }
 }
 
-/// What a window gives in a term, if it is used evenly.
+/// What a window gives in a term under even use.
 fn given_in_a_term(limit: u64, window: Span) -> u64 {
     let product = u128::from(limit) * u128::from(TERM.as_nanos());
     u64::try_from(product / u128::from(window.as_nanos().max(1))).unwrap_or(u64::MAX)

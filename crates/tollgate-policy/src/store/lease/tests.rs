@@ -87,7 +87,7 @@ fn a_block_is_spent_once_and_not_after_its_term() {
 }
 
 #[test]
-fn a_refusal_is_believed_for_costs_that_are_as_large() {
+fn a_refusal_is_cached_for_costs_that_are_as_large() {
     let mut lease: Lease<Handle> = Lease::default();
     assert!(matches!(pay(&mut lease, 5, 0), Payment::Forward));
     lease.refused(5, at(300));
@@ -95,13 +95,13 @@ fn a_refusal_is_believed_for_costs_that_are_as_large() {
         matches!(pay(&mut lease, 5, 1), Payment::Refused(wait) if wait == Span::from_millis(299))
     );
     assert!(matches!(pay(&mut lease, 4, 1), Payment::Forward));
-    // Something comes back.
+    // A refund arrives.
     lease.forget_refusal();
     assert!(!matches!(pay(&mut lease, 5, 1), Payment::Refused(_)));
 }
 
 #[test]
-fn a_busy_key_believes_a_refusal_for_a_horizon_and_never_longer_than_its_time() {
+fn a_busy_key_caches_a_refusal_for_a_horizon_and_never_longer_than_its_ttl() {
     let mut lease: Lease<Handle> = Lease::default();
     pay(&mut lease, 1, 0);
     let until =
@@ -142,7 +142,7 @@ fn after_a_lost_answer_the_store_decides_each_charge() {
     assert!(matches!(pay(&mut lease, 1, 1_000), Payment::Borrow(_)));
 }
 
-/// What the store says to a charge that it granted.
+/// The store's outcome of a charge that it granted.
 fn granted(status: QuotaStatus) -> Outcome {
     Outcome {
         status,
@@ -241,7 +241,7 @@ fn with_more_nodes_a_lease_is_smaller_and_a_limit_that_is_too_small_is_not_lease
 }
 
 #[test]
-fn an_entry_is_dropped_when_nothing_would_be_forgotten() {
+fn an_entry_is_dropped_when_it_holds_no_state() {
     let mut lease = leased(3);
     assert!(!lease.is_unused(&terms(), at(500)));
     assert!(lease.is_quiet(&terms(), at(500)));

@@ -1,4 +1,4 @@
-//! The counter of one key: what the store said last, and what passed here since.
+//! The counter of one key: the last reply of the store, and what passed here since.
 //!
 //! ```text
 //!           push answered, all of it fitted                 older than STALE_AFTER, or its window ended
@@ -10,20 +10,21 @@
 //!
 //! # Theory
 //!
-//! Of what is left a node may take two of `n` parts: with one part no node could use what others leave, with all of it
-//! every node would. What passed is pushed every [`SYNC_EVERY`]; the store takes it as far as there is room. What there was
-//! no room for is a debt: it is pushed again until it is taken, and meanwhile nothing passes here. So what a fleet lets
-//! pass too much in one moment is missing in the next, and in the long run the limit holds. A debt of a window ends with it.
+//! A node may take two of `n` parts of the remainder: with one part no node could use what others leave, with all
+//! of it every node would. Usage is pushed every [`SYNC_EVERY`]; the store takes it as far as there is room. The
+//! rest is a debt: it is pushed again until it is taken, and meanwhile nothing passes here. So what a fleet admits
+//! above the limit in one moment is missing in the next, and in the long run the limit holds. A debt of a window
+//! ends with it.
 //!
 //! # Bound
 //!
-//! What passed and was not pushed is, at each node, at most two of `n` parts of what the limit holds
+//! The usage that is not pushed is, at each node, at most two of `n` parts of what the limit holds
 //! ([`SyncTerms::unsynced_max`]), and no more than the store can take afterwards.
 //!
 //! # Invariant
 //!
-//! Every unit that passed is pushed until the store has taken it. If an answer is lost it is pushed again, so it counts twice
-//! rather than not at all.
+//! Every unit that passed is pushed until the store has taken it. After a lost answer it is pushed again, so it
+//! counts twice rather than not at all.
 
 use super::super::time_until_room;
 use crate::rule::Quota;
@@ -34,37 +35,37 @@ use tollgate::{Moment, Span};
 
 /// How often usage is pushed.
 const SYNC_EVERY: Span = Span::from_millis(100);
-/// An answer that is older than this is not believed.
+/// An answer older than this is stale.
 const STALE_AFTER: Span = Span::from_millis(500);
-/// Of what is left a node takes so many parts, of as many as there are nodes.
+/// A node takes this many parts of the remainder, out of as many as there are nodes.
 const PARTS: u64 = 2;
-/// No refusal asks to come back sooner.
+/// The shortest wait of a refusal.
 const RETRY_MIN: Span = Span::from_millis(1);
 
-/// Where the windows of a limit end.
+/// The ends of a limit's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Window {
     /// At multiples of `window` from `anchor` on, by the clock of the store.
     Clock { window: Span, anchor: Span },
-    /// Where a calendar says.
+    /// By a calendar.
     Calendar,
 }
 
 /// How a limit is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SyncTerms {
-    /// Units that the limit holds at the most.
+    /// Most units that the limit holds.
     capacity: u64,
-    /// What it earns, if it earns evenly.
+    /// Its rate, if it earns evenly.
     rate: Option<Rate>,
-    /// The window that forgets all at once what is used.
+    /// The window whose end clears all usage.
     window: Option<Window>,
 }
 
 impl SyncTerms {
-    /// How a quota is synced; none if it cannot be.
+    /// How a quota is synced; `None` if it cannot be.
     pub(crate) fn from_quota(quota: &Quota) -> Option<SyncTerms> {
-        // A counter would keep to one of two rates only.
+        // A counter would follow only one of two rates.
         if quota.peak.is_some() {
             return None;
         }
@@ -87,22 +88,22 @@ impl SyncTerms {
                 Some(terms(None, Some(window)))
             }
             Algorithm::SlidingWindow { .. } => Some(terms(None, None)),
-            // A log would hold the moments of pushes, not of charges. Permits are given back to whoever counted them, and
-            // slots are in an order.
+            // A log would hold the moments of pushes, not of charges. Permits are released where they were
+            // counted, and slots are ordered.
             _ => None,
         }
     }
 
-    /// The most that passes here before the store hears of it: no more than the store can take afterwards.
-    /// Rounded down: a limit with less than one unit for each node is decided by the store.
+    /// The most that passes here before it is pushed: no more than the store can take afterwards. Rounded down: a
+    /// limit with less than one unit for each node is decided by the store.
     pub(crate) fn unsynced_max(&self, nodes: u32) -> u64 {
         let parts = self.capacity.saturating_mul(PARTS) / u64::from(nodes.max(1));
         parts.min(self.capacity)
     }
 
-    /// How long after `issued`, by the clock of the store, its window ended; none if that is not known.
+    /// How long after `issued`, by the clock of the store, its window ended; `None` if that is unknown.
     fn window_left(&self, issued: Moment, status: &QuotaStatus) -> Option<Span> {
-        // An unused window does not say when it ends.
+        // The end of an unused window is unknown.
         match self.window? {
             _ if status.full_after > Span::ZERO => Some(status.full_after),
             Window::Clock { window, anchor } => {
@@ -114,7 +115,7 @@ impl SyncTerms {
         }
     }
 
-    /// This node's part of what was earned in so long after `status` was reported.
+    /// This node's part of what was earned in `span` after `status` was reported.
     fn earned_part(&self, status: &QuotaStatus, span: Span, nodes: u32) -> u64 {
         let Some(rate) = self.rate.filter(|_| span >= status.next_after) else {
             return 0;
@@ -125,21 +126,21 @@ impl SyncTerms {
     }
 }
 
-/// What a node takes of what is left.
+/// The part of the remainder that a node takes.
 fn part_of(left: u64, nodes: u32) -> u64 {
     let parts = left.saturating_mul(PARTS);
     parts.div_ceil(u64::from(nodes.max(1))).min(left)
 }
 
-/// What is known of a key.
+/// The state of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Nothing, or nothing new.
+    /// No information, or a stale one.
     #[default]
     Unknown,
     /// All of the last push fitted.
     Fresh {
-        /// When the store was asked, and when its answer was here.
+        /// When the store was asked, and when its answer arrived.
         at: Moment,
         answered: Moment,
         status: QuotaStatus,
@@ -170,22 +171,22 @@ pub(super) enum CounterDecision {
     },
     /// After a push.
     Unknown,
-    /// By the store, which is to know first what passed: too much to pass here untold.
+    /// By the store, after a push: too much to pass here unsynced.
     Large {
         has_unsynced: bool,
     },
 }
 
-/// What a push is to report.
+/// The content of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Push {
     pub(super) units: u64,
-    /// The store may have no room: it is to be asked for how much first, because it rounds against a push that does not fit,
-    /// and one that is repeated would never be paid.
+    /// The store may have no room. Ask first how much fits, because the store rounds against a push that does not
+    /// fit, and a repeated one would never be paid.
     pub(super) is_indebted: bool,
 }
 
-/// What the store said to a push.
+/// The store's answer to a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pushed {
     pub(super) units: u64,
@@ -193,7 +194,7 @@ pub(super) struct Pushed {
     pub(super) unpaid: u64,
     pub(super) status: QuotaStatus,
     pub(super) issued: Moment,
-    /// When the answer was here.
+    /// When the answer arrived.
     pub(super) answered: Moment,
 }
 
@@ -201,24 +202,24 @@ pub(super) struct Pushed {
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     state: State,
-    /// Units that passed and that the store has not taken, with those that are being pushed.
+    /// Units that passed and that the store has not taken, including those being pushed.
     unsynced: u64,
     /// Units that are being pushed.
     pushing: u64,
-    /// Units of `unsynced` that did not fit, and when the window ends that they did not fit in.
+    /// Units of `unsynced` that did not fit, and the end of the window that they did not fit in.
     debt: u64,
     debt_ends: Moment,
-    /// Was there a charge since the last push? A key without charges is forgotten.
+    /// Whether there was a charge since the last push. A key without charges is dropped.
     is_used: bool,
 }
 
 impl Counter {
-    /// Forgets what is too old, and the debt of a window that has ended.
+    /// Drops stale state, and the debt of a window that has ended.
     fn advance(&mut self, terms: Option<&SyncTerms>, now: Moment) {
         let ends = terms.is_some_and(|terms| terms.window.is_some());
         match self.state {
             State::Fresh { at, status, .. } => {
-                // An unused window does not say when it ends.
+                // The end of an unused window is unknown.
                 let ends_after = Some(status.full_after).filter(|span| *span > Span::ZERO);
                 let is_over = ends && ends_after.is_some_and(|span| now.since(at) >= span);
                 if is_over || now.since(at) >= STALE_AFTER {
@@ -237,7 +238,7 @@ impl Counter {
         }
     }
 
-    /// Decides a charge, or says what is to be done.
+    /// Decides a charge, or returns what to do.
     pub(super) fn decide(
         &mut self,
         terms: &SyncTerms,
@@ -307,13 +308,13 @@ impl Counter {
             } => (*at, *answered, Moment::ORIGIN, status),
             State::Unknown => return RETRY_MIN,
         };
-        // So much must be left that the part of this node is `cost`.
+        // The remainder must be so large that this node's part is `cost`.
         let whole = cost.saturating_mul(u64::from(nodes.max(1))).div_ceil(PARTS);
         let room = self.unsynced.saturating_add(whole.max(cost));
         let pushed_at = at.plus(SYNC_EVERY).plus(SYNC_EVERY);
         let retry_at = match (terms.rate, terms.window_left(issued, status)) {
             (_, Some(left)) if room > status.remaining => answered.plus(left),
-            // All is used: it is earned from when the store hears of it.
+            // All is used: units are earned from when the store gets the push.
             (Some(rate), _) if room > terms.capacity => {
                 pushed_at.plus(rate.time_to_earn(room - terms.capacity))
             }
@@ -329,13 +330,13 @@ impl Counter {
         retry_at.since(now).max(RETRY_MIN)
     }
 
-    /// Is there anything to push?
+    /// Whether there is anything to push.
     pub(super) fn is_due(&mut self, terms: Option<&SyncTerms>, now: Moment) -> bool {
         self.advance(terms, now);
         self.is_used || self.unsynced > 0
     }
 
-    /// What to push. Ends with [`Counter::finish_push`].
+    /// The content of the next push. Ends with [`Counter::finish_push`].
     pub(super) fn start_push(&mut self) -> Push {
         (self.pushing, self.is_used) = (self.unsynced, false);
         Push {
@@ -344,8 +345,8 @@ impl Counter {
         }
     }
 
-    /// A push that was sent at `sent` ended; none if there was no answer: then the store may not have heard it. Returns units
-    /// that did not fit and fitted before.
+    /// Ends a push that was sent at `sent`; `None` without an answer: the store may not have received it. Returns
+    /// units that do not fit now and fitted before.
     pub(super) fn finish_push(&mut self, nodes: u32, sent: Moment, pushed: Option<Pushed>) -> u64 {
         self.pushing = 0;
         let Some(pushed) = pushed else {
@@ -374,9 +375,9 @@ impl Counter {
         unpaid.saturating_sub(before)
     }
 
-    /// Removes units that passed when the store had last spoken at `issued`. False if it spoke since: then it may have them
-    /// already, or has earned them back. What is being pushed stays pushed: one unit is as good as another, so these
-    /// come out of what passed meanwhile.
+    /// Removes units that passed when the store's last answer was of `issued`. False if there was a later answer:
+    /// then the store may have them already, or has earned them back. Units being pushed stay pushed; as units are
+    /// interchangeable, these come out of later ones.
     pub(super) fn put_back(&mut self, since: Moment, units: u64) -> bool {
         match &mut self.state {
             State::Fresh { issued, passed, .. }
@@ -399,7 +400,7 @@ impl Counter {
         }
     }
 
-    /// Can it be forgotten? It must not be being pushed.
+    /// Whether it can be dropped. It must not be in a push.
     pub(super) fn is_unused(&mut self, terms: Option<&SyncTerms>, now: Moment) -> bool {
         self.advance(terms, now);
         self.unsynced == 0 && !self.is_used && self.state == State::Unknown
@@ -420,7 +421,8 @@ mod tests {
         SyncTerms::from_quota(&Quota::plain(limit)).unwrap()
     }
 
-    /// Pushes what is due; the store says at its millisecond `issued` that so much is left and so much did not fit.
+    /// Pushes what is due. The store answers at its millisecond `issued` with this remainder and these unpaid
+    /// units.
     fn push(counter: &mut Counter, issued: u64, remaining: u64, unpaid: u64) -> u64 {
         let units = counter.start_push().units;
         counter.finish_push(1, NOW, Some(says(units, issued, remaining, unpaid)));

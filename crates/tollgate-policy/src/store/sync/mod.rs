@@ -1,19 +1,19 @@
-//! Synced counters: this node decides by what the store said last, and pushes what passed ten times a second.
+//! Synced counters: this node decides by the last reply of the store, and pushes usage ten times a second.
 //!
 //! # Theory
 //!
-//! A charge on a counter that knows nothing, or nothing new, joins the push in flight and then is decided here. If that push
-//! has no answer, this node's share decides: a store that does not know what passed must not. A cost that is too large to
-//! pass untold is decided by the store, after a push.
+//! A charge on a counter without current information joins the push in flight and then is decided here. If that
+//! push has no answer, this node's share decides, because a store that does not know the usage must not. A cost
+//! that is too large to pass unsynced is decided by the store, after a push.
 //!
 //! # Invariant
 //!
-//! There is one push at a time for each key. Counters go on under the next policy, by the stable id of their limit: what was
-//! not pushed is never dropped while the limit exists.
+//! There is one push at a time for each key. Counters continue under the next policy, by the stable id of their
+//! limit: usage that was not pushed is never dropped while the limit exists.
 //!
 //! # Bounds
 //!
-//! At most [`KEYS_MAX`] keys. One that finds no room is decided by the store.
+//! At most [`KEYS_MAX`] keys. Further keys are decided by the store.
 
 pub(crate) mod counter;
 
@@ -36,7 +36,7 @@ use tollgate::LimitId;
 use tollgate::Moment;
 use tollgate::{QuotaStatus, Verdict};
 
-/// Keys that have a counter.
+/// Most keys with a counter.
 const KEYS_MAX: usize = 1 << 16;
 const SHARDS: usize = 64;
 
@@ -48,7 +48,7 @@ type Shard = HashMap<CounterKey, Entry>;
 struct Entry {
     counter: Counter,
     push: Option<Flight>,
-    /// A charge of this key, to push by.
+    /// A charge of this key, used to push.
     charge: Charge,
 }
 
@@ -56,7 +56,7 @@ struct Entry {
 #[derive(Debug)]
 struct Counters {
     shards: Vec<Mutex<Shard>>,
-    /// Units that passed here and did not fit there.
+    /// Units that passed here and did not fit in the store.
     unpaid: AtomicU64,
 }
 
@@ -107,7 +107,7 @@ impl<S: fmt::Debug, C> fmt::Debug for Synced<S, C> {
     }
 }
 
-/// Units that counters let pass for a request that is not decided yet. Dropping it removes them.
+/// Units that counters admitted for a request that is not decided yet. Dropping it removes them.
 pub(crate) struct SyncHold<S: Store, C: Clock> {
     synced: Synced<S, C>,
     passed: Vec<Charge>,
@@ -130,7 +130,7 @@ impl<S: Store, C: Clock> Hold for SyncHold<S, C> {
 }
 
 impl<C: Clock> Shared<C> {
-    /// How a charge is synced; none if it is not. A limit that came with the request is not.
+    /// How a charge is synced; `None` if it is not. A limit that came with the request is not.
     fn terms(&self, charge: &Charge) -> Option<(CounterKey, &SyncTerms)> {
         let limit = self.limits.get(charge.limit.index())?;
         let terms = limit.sync.as_ref().filter(|_| charge.most.is_none())?;
@@ -148,7 +148,7 @@ impl<C: Clock> Shared<C> {
 }
 
 impl<S: Store, C: Clock> Synced<S, C> {
-    /// The counters go on from the policy before.
+    /// The counters continue from the previous policy.
     pub(crate) fn new(
         inner: S,
         limits: Arc<[PreparedLimit]>,
@@ -182,7 +182,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         }
     }
 
-    /// Decides by the counter of a key. None if there is no room for another one.
+    /// Decides by the counter of a key. `None` if there is no room for another one.
     fn decide(
         &self,
         key: CounterKey,
@@ -241,7 +241,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         (push, true)
     }
 
-    /// Reports what passed for one key. Nothing is sent before this is polled.
+    /// Pushes the usage of one key. Nothing is sent before the first poll.
     async fn run_push(self, key: CounterKey, charge: Charge) {
         let shared = &*self.shared;
         let sent = shared.clock.now();
@@ -258,7 +258,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
             return;
         };
         let unpaid = entry.counter.finish_push(shared.nodes(), sent, pushed);
-        // Dropped after the lock: it may be the last handle of this very operation.
+        // Dropped after the lock: it may be the last handle of this operation.
         let _push = entry.push.take();
         drop(shard);
         shared.counters.unpaid.fetch_add(unpaid, Relaxed);
@@ -287,7 +287,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
                 issued: outcome.issued,
                 answered: outcome.local,
             },
-            // Both within the time of one question.
+            // Both within the deadline of one call.
             fits => self.add_usage(fits, charge, sent).await?,
         };
         Some(Pushed {
@@ -297,7 +297,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         })
     }
 
-    /// What the store says; none if it gives no answer.
+    /// The store's outcome; `None` without an answer.
     async fn ask(&self, op: StoreOp, cost: u64, charge: &Charge, began: Moment) -> Option<Outcome> {
         let asked = Charge {
             cost,
@@ -410,7 +410,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
             }
             return Attempt::Wait(waits);
         }
-        // A store that does not know what passed must not decide.
+        // A store that does not know the usage must not decide.
         request.is_local |= is_unknown;
         match request.is_decided() {
             true => Attempt::Done,
@@ -418,7 +418,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         }
     }
 
-    /// What counters let pass of a request.
+    /// The units that counters admitted for a request.
     fn hold(&self, request: &StoreRequest) -> SyncHold<S, C> {
         let passed = |charge: &&Charge| {
             charge.outcome.source == Source::Synced && charge.outcome.verdict.is_admitted()
@@ -436,7 +436,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         keys.sum()
     }
 
-    /// Units that passed here and did not fit there.
+    /// Units that passed here and did not fit in the store.
     pub(crate) fn unpaid(&self) -> u64 {
         self.shared.counters.unpaid.load(Relaxed)
     }
