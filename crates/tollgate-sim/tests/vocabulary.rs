@@ -70,8 +70,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/tollgate/src/limiter.rs", ""),
     ("crates/tollgate/src/table/", ""),
     ("crates/tollgate-cli/", ""),
-    ("crates/tollgate-server/", ""),
-    ("crates/tollgate-tower/", ""),
     ("docs/", ""),
     ("examples/", ""),
     ("tools/", ""),

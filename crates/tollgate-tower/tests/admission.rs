@@ -483,7 +483,7 @@ async fn a_tier_keeps_its_counter_in_any_order_of_the_rule() {
     tokio::task::yield_now().await;
     queue.change(&weighted(&["new", "paid", "free"]));
     assert_eq!(served(&queue), [0, 1, 1]);
-    // Whoever came as the second of two is counted as what it was.
+    // A request keeps the tier that it arrived with.
     drop(held);
     drop(waiting.await.unwrap().unwrap());
     assert_eq!(served(&queue), [0, 2, 1]);

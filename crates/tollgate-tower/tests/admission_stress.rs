@@ -61,7 +61,7 @@ impl Counts {
             Ok(permit) => self.use_permit(permit, flow, rng).await,
             Err(_) => {
                 self.rejected.fetch_add(1, SeqCst);
-                // Whoever is refused comes back a little later, or the others never get on.
+                // A rejected client retries a little later, or the others make no progress.
                 sleep(Duration::from_micros(rng.u64(..500))).await;
             }
         }
@@ -159,7 +159,7 @@ async fn stress(
         report.served_without_tier.requests,
         counts.requests.load(SeqCst)
     );
-    // Whoever was rejected away and went before hearing it counts as rejected away there, as cancelled here.
+    // A client that left before it took its rejection counts as rejected in the queue and as cancelled here.
     let all: u64 = unserved.by_reason().iter().map(|(_, count)| count).sum();
     let here = counts.cancelled.load(SeqCst) + counts.rejected.load(SeqCst);
     assert_eq!(all, here, "{unserved:?}");

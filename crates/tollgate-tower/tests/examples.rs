@@ -181,6 +181,6 @@ async fn the_tonic_example_refuses_with_resource_exhausted_and_a_retry_time() {
     assert!((pushback - exact).abs() <= 1, "{pushback} {exact}");
     assert!(metadata.get("retry-after").is_some());
     assert_eq!(metadata.get("cache-control").unwrap(), "no-store");
-    // Somebody else is greeted over the same connection.
+    // Another caller is greeted over the same connection.
     assert!(tonic_limits::greet(channel, "bob").await.is_ok());
 }

@@ -61,7 +61,7 @@ pub struct PressureReport {
     /// Until when an operator's scale holds, in seconds since 1970.
     pub held_until: Option<u64>,
     /// The signals relative to their bounds: `well`, `near`, `over`.
-    pub trouble: &'static str,
+    pub level: &'static str,
     /// How long backends take on average, in milliseconds.
     pub latency_ms: Option<u64>,
     /// The share of failed answers of backends.
@@ -125,14 +125,14 @@ impl PressureState {
             errors: said.errors,
             cpu: self.processors.in_use(),
         };
-        if !(said.is_old && self.is_trouble_of_backends()) {
+        if !(said.is_old && self.is_over_by_backends()) {
             self.controller.step(&self.signals, now);
         }
         // Otherwise the same answers have lowered the scale already, and nothing shows that backends recovered.
     }
 
     /// Returns `true` if only signals of backends are over a bound.
-    fn is_trouble_of_backends(&self) -> bool {
+    fn is_over_by_backends(&self) -> bool {
         let of_this_machine = PressureSignals {
             cpu: self.signals.cpu,
             ..PressureSignals::default()
@@ -156,7 +156,7 @@ impl PressureState {
         if (before == Scale::ONE) != (scale == Scale::ONE) {
             tracing::warn!(
                 target: "tollgate::pressure", scale = %Share::from(scale),
-                trouble = word(self.controller.level(&self.signals)),
+                level = word(self.controller.level(&self.signals)),
                 "{}", if scale == Scale::ONE { "limits no longer scaled" } else { "limits scaled down" }
             );
         }
@@ -172,8 +172,8 @@ fn apply(active: &ActivePolicy, scale: Scale) {
     }
 }
 
-const fn word(trouble: PressureLevel) -> &'static str {
-    match trouble {
+const fn word(level: PressureLevel) -> &'static str {
+    match level {
         PressureLevel::Well => "well",
         PressureLevel::Near => "near",
         PressureLevel::Over => "over",
@@ -232,7 +232,7 @@ impl Engine {
             plain: active.gate.pressure_rule().scale_of(None, scale).into(),
             tiers: tiers.map(|(name, left)| (name, left.into())).collect(),
             held_until: under.controller.held_until(self.now()).map(seconds),
-            trouble: word(under.controller.level(&signals)),
+            level: word(under.controller.level(&signals)),
             latency_ms: signals.latency.map(|l| l.as_nanos() / 1_000_000),
             errors: signals.errors.map(Share),
             cpu: signals.cpu.map(Share),

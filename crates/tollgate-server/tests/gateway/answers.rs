@@ -32,7 +32,7 @@ const SAID: [(&str, bool); 19] = [
         false,
     ),
     (
-        "HTTP/1.1 404 Nobody Home\r\nContent-Length: 0\r\nX-A: 1\r\nX-A: 2\r\n\r\n",
+        "HTTP/1.1 404 Not Here\r\nContent-Length: 0\r\nX-A: 1\r\nX-A: 2\r\n\r\n",
         false,
     ),
     (

@@ -38,7 +38,7 @@ fn a_concurrency_of_one_alternates_between_tenants() {
     assert_eq!(upstream.busiest(), 1);
     let order: Vec<_> = upstream.targets();
     let place = |of: &str| order.iter().position(|t| t.starts_with(of)).unwrap();
-    // Whoever came late and has little to do is done long before the other.
+    // The late client with few requests is done long before the other.
     assert!(place("/b1") < place("/a6"), "{order:?}");
     assert!(place("/b0") < place("/a5"), "{order:?}");
     // Responses of requests that waited report the wait; others do not.

@@ -162,7 +162,7 @@ fn errors_have_a_code_and_a_hint() {
         (
             "PUT",
             "/overrides",
-            "{\"limit\": \"nobody\", \"key\": \"a\", \"blocked\": true}",
+            "{\"limit\": \"unknown\", \"key\": \"a\", \"blocked\": true}",
             404,
         ),
         ("PUT", "/overrides", &large, 413),
@@ -175,7 +175,7 @@ fn errors_have_a_code_and_a_hint() {
         (
             "POST",
             "/peek",
-            "{\"limit\": \"nobody\", \"key\": \"a\"}",
+            "{\"limit\": \"unknown\", \"key\": \"a\"}",
             404,
         ),
         (

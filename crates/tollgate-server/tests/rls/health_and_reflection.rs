@@ -111,7 +111,7 @@ async fn a_call_in_flight_is_answered_when_the_server_stops() {
     let server = Server::start("default: pass\n").await;
     assert!(server.ask(edge(&[of(&[("k", "v")])])).await.is_ok());
     server.stop.send(true).unwrap();
-    // Nobody is taken on any more.
+    // No connection is accepted any more.
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
     while tokio::net::TcpStream::connect(("127.0.0.1", server.port))
         .await

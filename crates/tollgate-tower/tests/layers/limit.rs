@@ -71,7 +71,7 @@ async fn admitted_responses_report_what_is_left_and_refusals_the_reason() {
     assert!(body.contains("\"violated-policies\":[\"rides\"]"), "{body}");
     assert!(body.contains("\"retry_after_ms\":200"), "{body}");
 
-    // Another key has its own, and time mends everything.
+    // Another key has its own allowance, and the first one refills.
     let other = service.clone().oneshot(get("/", "b")).await.unwrap();
     assert_eq!(other.status(), 200);
     clock.advance(Span::from_millis(200));
@@ -170,7 +170,7 @@ async fn the_client_is_resolved_through_trusted_proxies_for_inner_services() {
     assert_eq!(text(first).await, "203.0.113.7");
     let again = ask(from([10, 0, 0, 2], "203.0.113.7")).await.unwrap();
     assert_eq!(again.status(), 429);
-    // Somebody else's word about itself is worth nothing.
+    // The header of an untrusted peer is ignored.
     let liar = ask(from([192, 0, 2, 1], "203.0.113.8")).await.unwrap();
     assert_eq!(text(liar).await, "192.0.2.1");
 

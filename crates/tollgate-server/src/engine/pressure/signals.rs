@@ -144,7 +144,7 @@ fn kernel_statistics() -> Option<String> {
 }
 
 /// Reads `cpu  user nice system idle iowait irq softirq steal ...`. Waiting for disks counts as idle. The later columns, time of
-/// guests, are part of user time already.
+/// virtual machines, are part of user time already.
 fn read(text: &str) -> Option<Processors> {
     let mut words = text.lines().next()?.split_ascii_whitespace();
     if words.next()? != "cpu" {

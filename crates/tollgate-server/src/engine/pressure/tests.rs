@@ -14,22 +14,22 @@ limits:
 ";
 
 #[derive(Debug, Default)]
-struct Told(Mutex<BackendTotals>);
+struct FakeBackends(Mutex<BackendTotals>);
 
-impl Backends for Told {
+impl Backends for FakeBackends {
     fn observed(&self) -> BackendTotals {
         *self.0.lock().unwrap()
     }
 }
 
-impl Told {
-    /// Ten more answers that took this long each, so many of which were failures.
+impl FakeBackends {
+    /// Adds ten answers of this latency, `failed` of which were failures.
     fn ten(&self, failed: u64, millis: u64) {
-        let mut told = self.0.lock().unwrap();
-        told.ended += 10;
-        told.failed += failed;
-        told.answered += 10;
-        told.latency_ns += 10 * millis * 1_000_000;
+        let mut totals = self.0.lock().unwrap();
+        totals.ended += 10;
+        totals.failed += failed;
+        totals.answered += 10;
+        totals.latency_ns += 10 * millis * 1_000_000;
     }
 }
 
@@ -54,36 +54,36 @@ fn step(engine: &Engine) {
 }
 
 #[test]
-fn backends_in_trouble_shrink_limits_and_backends_that_are_well_let_them_grow() {
+fn overloaded_backends_shrink_limits_and_healthy_ones_let_them_grow() {
     let engine = for_tests(POLICY);
     locked(&engine.pressure).controller = PressureController::new(PressureRule {
         latency: Some(Span::from_millis(200)),
         errors: Some(500),
         ..PressureRule::default()
     });
-    let told = Arc::new(Told::default());
-    engine.watch_backends(Arc::clone(&told) as Arc<dyn Backends>);
-    told.ten(0, 20);
+    let backends = Arc::new(FakeBackends::default());
+    engine.watch_backends(Arc::clone(&backends) as Arc<dyn Backends>);
+    backends.ten(0, 20);
     step(&engine);
     assert_eq!(left(&engine), 100, "all is well");
-    told.ten(0, 201);
+    backends.ten(0, 201);
     step(&engine);
     assert_eq!(left(&engine), 89, "slow");
-    told.ten(1, 20);
+    backends.ten(1, 20);
     step(&engine);
     assert_eq!(left(&engine), 80, "failing");
-    assert_eq!(engine.pressure().trouble, "over");
+    assert_eq!(engine.pressure().level, "over");
     assert_eq!(engine.pressure().errors, Some(Share(1_000)));
-    told.ten(0, 190);
+    backends.ten(0, 190);
     step(&engine);
     assert_eq!(left(&engine), 80, "between well and over");
-    // Nobody asks the backend for anything: the last word stays.
+    // Without requests to the backend the last statistics stay.
     step(&engine);
     assert_eq!(left(&engine), 80);
     let metrics = engine.metrics();
     let signal = "\ntollgate_pressure_signal_ratio{signal=\"latency\"} 0.950000\n";
     assert!(metrics.contains(signal), "{metrics}");
-    told.ten(0, 100);
+    backends.ten(0, 100);
     step(&engine);
     assert_eq!(left(&engine), 82);
     assert!(
@@ -98,16 +98,16 @@ fn backends_in_trouble_shrink_limits_and_backends_that_are_well_let_them_grow() 
     );
 }
 
-/// A controller that looks at these backends and at nothing else, and the scale after each step, two a second.
-fn steps_of(told: &Arc<Told>) -> impl FnMut() -> u32 {
+/// The scale after each step, two a second, of a controller that observes only these backends.
+fn steps_of(backends: &Arc<FakeBackends>) -> impl FnMut() -> u32 {
     let mut under = PressureState::new(PressureRule {
         errors: Some(500),
         ..PressureRule::default()
     });
-    let backends = Arc::clone(told) as Arc<dyn Backends>;
+    let source = Arc::clone(backends) as Arc<dyn Backends>;
     let mut now = Moment::from_nanos(0);
-    let seen = BackendWindow::new(backends.observed(), now);
-    under.backends = Some((backends, seen));
+    let seen = BackendWindow::new(source.observed(), now);
+    under.backends = Some((source, seen));
     move || {
         now = now.plus(Span::from_millis(500));
         under.step(now);
@@ -117,12 +117,12 @@ fn steps_of(told: &Arc<Told>) -> impl FnMut() -> u32 {
 
 #[test]
 fn a_backend_that_fails_the_few_requests_it_gets_does_not_look_well_in_between() {
-    let told = Arc::new(Told::default());
-    let mut step = steps_of(&told);
+    let backends = Arc::new(FakeBackends::default());
+    let mut step = steps_of(&backends);
     // One a second, and all of them fail.
     let shares: Vec<_> = (0..60)
         .map(|number| {
-            let mut seen = told.0.lock().unwrap();
+            let mut seen = backends.0.lock().unwrap();
             seen.ended += number % 2;
             seen.failed += number % 2;
             drop(seen);
@@ -136,12 +136,12 @@ fn a_backend_that_fails_the_few_requests_it_gets_does_not_look_well_in_between()
 
 #[test]
 fn the_same_failures_shrink_limits_once_and_expire_after_ten_seconds() {
-    let told = Arc::new(Told::default());
-    let mut step = steps_of(&told);
-    told.ten(10, 1);
+    let backends = Arc::new(FakeBackends::default());
+    let mut step = steps_of(&backends);
+    backends.ten(10, 1);
     let shares: Vec<_> = (0..20).map(|_| step()).collect();
     assert_eq!(shares, [8_999; 20]);
-    assert!(step() > 8_999, "nobody knows any more how it fares");
+    assert!(step() > 8_999, "the statistics have expired");
 }
 
 #[test]

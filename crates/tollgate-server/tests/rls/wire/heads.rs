@@ -149,7 +149,7 @@ async fn a_head_may_have_16_kib_and_no_more() {
     };
     let answer = ends_call(&server, &pieces(&long(20_000))).await;
     assert_eq!(answer.http, Some(431));
-    // Nobody reads this to its end.
+    // The server does not read this to its end.
     assert_eq!(ends(&server, &pieces(&long(70_000))).await, Some(CALM));
 }
 

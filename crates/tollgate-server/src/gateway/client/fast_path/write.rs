@@ -8,7 +8,7 @@
 //!
 //! # Invariant
 //!
-//! The client can tell where a response ends: by its length, by its last chunk, or by the end of the connection if the
+//! The client can see where a response ends: by its length, by its last chunk, or by the end of the connection if the
 //! body broke off or had another length than its head stated.
 
 use std::future::poll_fn;
