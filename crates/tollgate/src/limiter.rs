@@ -122,12 +122,12 @@ impl<C: Clock> Limiter<C> {
     /// one that also tells what is left.
     #[inline]
     pub fn check<K: Keyed + ?Sized>(&self, key: &K) -> Verdict {
-        self.check_cost(key, 1)
+        self.check_n(key, 1)
     }
 
-    /// Takes `cost` units for `key`, if they may pass. A cost of zero asks and takes nothing.
+    /// Takes `cost` units for `key`, if they may pass: [`Limiter::check`] for a cost. A cost of zero asks and takes nothing.
     #[inline]
-    pub fn check_cost<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
+    pub fn check_n<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let hash = inner.secret.hash(key);
@@ -383,6 +383,12 @@ impl<C: Clock> UnkeyedLimiter<C> {
     #[inline]
     pub fn check(&self) -> Verdict {
         self.limiter.check(&())
+    }
+
+    /// Takes `cost` units, if they may pass: [`UnkeyedLimiter::check`] for a cost.
+    #[inline]
+    pub fn check_n(&self, cost: u64) -> Verdict {
+        self.limiter.check_n(&(), cost)
     }
 
     /// Takes `cost` units, if they may pass, and tells what is left.
