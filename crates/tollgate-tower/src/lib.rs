@@ -1,5 +1,26 @@
 //! Rate limits, fair queues and client pacing as [tower] layers, for axum, tonic, hyper and any other tower service.
 //!
+//! # Start here
+//!
+//! One limit for each client address of an axum server (feature `axum`):
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use axum::{Router, routing::get};
+//! use tollgate_tower::LimitLayer;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let app: Router = Router::new()
+//!     .route("/rides", get(async || "none"))
+//!     .layer(LimitLayer::per_client("5/s burst 10".parse()?)?);
+//! // Pass this to `axum::serve`. It makes the client's address known.
+//! let service = app.into_make_service_with_connect_info::<SocketAddr>();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A policy, whose limits and queues can change while the server runs:
+//!
 //! ```
 //! use axum::{Router, routing::get};
 //! use tollgate_tower::{LimitLayer, PolicyHandle, QueueLayer};
@@ -75,14 +96,18 @@ pub mod queue;
 mod reservation;
 mod response;
 
+#[doc(inline)]
 pub use admission::ServiceTimer;
 pub use body::GuardedBody;
 pub use facts::{ClientAddr, CostFn, HttpHeaders, PeerAddr, PeerFn};
 pub use future::LayerFuture;
-pub use limit::{LimitLayer, LimitService};
+#[doc(inline)]
+pub use limit::{LimitLayer, LimitService, RefusalFn};
 pub use maintenance::{run_maintenance, sync_leases};
+#[doc(inline)]
 pub use pacing::{PacingError, PacingLayer, PacingService};
 pub use policy_source::{ActivationError, ActivePolicy, PolicyHandle, PolicySource, sleep_until};
+#[doc(inline)]
 pub use queue::{QueueLayer, QueueService};
 pub use reservation::TunnelGuard;
 pub use response::RejectedByLayer;

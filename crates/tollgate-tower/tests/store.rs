@@ -38,7 +38,7 @@ fn pause(server: &Server, ms: u32) {
 /// One of the processes that share the server, as far as limits go.
 async fn node(server: &Server) -> PolicyHandle {
     let units = Limit::token_bucket("1/h".parse().unwrap(), 5).unwrap();
-    let places = Limit::concurrency(1, "1h".parse().unwrap()).unwrap();
+    let places = "concurrency 1 ttl 1h".parse().unwrap();
     node_with(server, [("units", units), ("places", places)]).await
 }
 

@@ -1,8 +1,4 @@
-//! Units of a request ([`Cost`]) and of a limit ([`Burst`]). Both count units. They are different types because a
-//! request asks for one and a limit holds the other.
-//!
-//! Calls such as [`crate::Limiter::charge`] take a plain `u64`, as in `charge("a", 7)`. These types are what texts
-//! parse into.
+//! How much a limit can save up, and how numbers of units are written.
 
 use std::fmt;
 use std::num::IntErrorKind;
@@ -11,46 +7,6 @@ use std::str::FromStr;
 use crate::algorithm::LimitError;
 use crate::rate::Rate;
 use crate::time::{Span, SpanError};
-
-/// Units that one request takes. Zero asks without taking; more than a limit holds never passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cost(u64);
-
-impl Cost {
-    /// The default cost of a request.
-    pub const ONE: Cost = Cost(1);
-
-    /// `units` units.
-    pub const fn new(units: u64) -> Cost {
-        Cost(units)
-    }
-
-    /// How many units.
-    pub const fn units(self) -> u64 {
-        self.0
-    }
-}
-
-impl Default for Cost {
-    fn default() -> Cost {
-        Cost::ONE
-    }
-}
-
-impl fmt::Display for Cost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for Cost {
-    type Err = UnitsError;
-
-    /// Reads a whole number, `_` between digits allowed: `10`, `1_000`.
-    fn from_str(text: &str) -> Result<Cost, UnitsError> {
-        units(text).map(Cost)
-    }
-}
 
 /// What a limit can accumulate: a number of units, or what its rate earns in a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +21,7 @@ impl Burst {
     /// The number of units at `rate`.
     ///
     /// # Errors
-    /// None: a limit that holds nothing refuses every request.
+    /// The burst is 0 units: such a limit would refuse every request.
     pub fn units(self, rate: Rate) -> Result<u64, LimitError> {
         let units = match self {
             Burst::Units(units) => units,
@@ -90,7 +46,7 @@ impl fmt::Display for Burst {
 impl FromStr for Burst {
     type Err = UnitsError;
 
-    /// Reads a whole number of units, `10`, or a span of credit, `30s`.
+    /// Reads a whole number of units, `10` or `1M`, or a span of credit, `30s`.
     fn from_str(text: &str) -> Result<Burst, UnitsError> {
         match units(text) {
             Ok(number) => Ok(Burst::Units(number)),
@@ -103,12 +59,22 @@ impl FromStr for Burst {
     }
 }
 
-fn units(text: &str) -> Result<u64, UnitsError> {
-    let parsed = text.trim().replace('_', "").parse::<u64>();
-    parsed.map_err(|error| match error.kind() {
-        IntErrorKind::PosOverflow => UnitsError::TooMany { text: text.into() },
+/// Reads a whole number: `10`, `1_000`, `100k`, `1M`.
+pub(crate) fn units(text: &str) -> Result<u64, UnitsError> {
+    let digits = text.trim().replace('_', "");
+    let (digits, times) = match digits.strip_suffix(['k', 'K']) {
+        Some(thousands) => (thousands, 1_000),
+        None => match digits.strip_suffix('M') {
+            Some(millions) => (millions, 1_000_000),
+            None => (digits.as_str(), 1_u64),
+        },
+    };
+    let too_many = || UnitsError::TooMany { text: text.into() };
+    let number = digits.parse::<u64>().map_err(|error| match error.kind() {
+        IntErrorKind::PosOverflow => too_many(),
         _ => UnitsError::NotANumber { text: text.into() },
-    })
+    })?;
+    number.checked_mul(times).ok_or_else(too_many)
 }
 
 /// Why a text is not a number of units.
@@ -158,6 +124,9 @@ mod tests {
         for (text, burst, units) in [
             ("10", Burst::Units(10), 10),
             ("1_000", Burst::Units(1000), 1000),
+            ("10k", Burst::Units(10_000), 10_000),
+            ("1M", Burst::Units(1_000_000), 1_000_000),
+            ("1m", Burst::Worth(Span::from_secs(60)), 140),
             ("30s", Burst::Worth(Span::from_secs(30)), 70),
         ] {
             let read: Burst = text.parse().unwrap();
@@ -183,16 +152,20 @@ mod tests {
             ("1.5", "`1.5` is not a whole number of units"),
             ("NaN", "`NaN` is not a whole number of units"),
             ("", "`` is not a whole number of units"),
+            ("k", "`k` is not a whole number of units"),
+            (
+                "18446744073709552k",
+                "`18446744073709552k` is more than can be counted",
+            ),
             (
                 "18446744073709551616",
                 "`18446744073709551616` is more than can be counted",
             ),
         ] {
-            let error = text.parse::<Cost>().unwrap_err();
+            let error = units(text).unwrap_err();
             assert_eq!(error.to_string(), message);
             assert!(!error.hint().is_empty());
         }
-        assert_eq!("4294967296".parse(), Ok(Cost::new(4_294_967_296)));
-        assert_eq!(Cost::default(), Cost::ONE);
+        assert_eq!(units("4294967296"), Ok(4_294_967_296));
     }
 }

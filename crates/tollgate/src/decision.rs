@@ -3,9 +3,24 @@
 //! Plain data. A decision is always complete. How it was reached (which algorithm, which store) does not show,
 //! except for its [`Origin`].
 
+use std::fmt;
+
 use crate::time::{Moment, Span};
 
 /// What happens to the request.
+///
+/// ```
+/// use tollgate::{Limiter, Verdict};
+///
+/// let limiter = Limiter::new("5/s burst 10".parse()?)?;
+/// match limiter.check("rider:42") {
+///     Verdict::Pass => { /* go on */ }
+///     Verdict::Wait { delay } => { /* leaky bucket only: go on after `delay` */ }
+///     Verdict::Refuse { retry_after } => { /* respond with 429 and `Retry-After` */ }
+///     Verdict::Never => { /* the cost is above what the limit holds */ }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a request that is not admitted must not go on"]
 pub enum Verdict {
@@ -44,6 +59,31 @@ impl Verdict {
         }
     }
 
+    /// The verdict as a result, for `?`: how long to wait before going on, which is zero except for a leaky bucket.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, NotAdmitted};
+    ///
+    /// fn ride(limiter: &Limiter, rider: &str) -> Result<(), NotAdmitted> {
+    ///     limiter.check(rider).into_result()?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The request is not admitted.
+    #[inline]
+    pub const fn into_result(self) -> Result<Span, NotAdmitted> {
+        match self {
+            Verdict::Pass => Ok(Span::ZERO),
+            Verdict::Wait { delay } => Ok(delay),
+            Verdict::Refuse { retry_after } => Err(NotAdmitted {
+                retry_after: Some(retry_after),
+            }),
+            Verdict::Never => Err(NotAdmitted { retry_after: None }),
+        }
+    }
+
     /// The stricter of two verdicts that a request must satisfy together, and of two waits the longer.
     pub fn stricter(self, other: Verdict) -> Verdict {
         let rank = |verdict: Verdict| match verdict {
@@ -78,6 +118,38 @@ impl Verdict {
     }
 }
 
+/// The error of a request that is not admitted.
+///
+/// ```
+/// use tollgate::{Limiter, ManualClock, Span};
+///
+/// let limiter = Limiter::with_clock("5/s burst 1".parse()?, ManualClock::new())?;
+/// assert_eq!(limiter.check("a").into_result(), Ok(Span::ZERO));
+/// let error = limiter.check("a").into_result().unwrap_err();
+/// assert_eq!(error.retry_after, Some(Span::from_millis(200)));
+/// assert_eq!(error.to_string(), "rate limit exceeded; retry after 200ms");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NotAdmitted {
+    /// The shortest wait after which the same request passes if nothing else happens. None if it never passes, because
+    /// its cost is above what the limit holds.
+    pub retry_after: Option<Span>,
+}
+
+impl fmt::Display for NotAdmitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.retry_after {
+            Some(wait) => write!(f, "rate limit exceeded; retry after {wait}"),
+            None => f.write_str(
+                "the cost is above what the limit holds, so no wait helps; lower the cost or raise the limit",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NotAdmitted {}
+
 /// What is left of a limit for one key at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QuotaStatus {
@@ -105,7 +177,18 @@ pub enum Origin {
     Degraded,
 }
 
-/// The decision on one request by one limit.
+/// The decision on one request by one limit: the verdict, and the numbers that a client needs.
+///
+/// ```
+/// use tollgate::Limiter;
+///
+/// let limiter = Limiter::new("5/s burst 10".parse()?)?;
+/// let decision = limiter.charge("rider:42", 3);
+/// assert!(decision.is_admitted());
+/// assert_eq!(decision.remaining(), 7);
+/// println!("full again after {}", decision.status.full_after);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a request that is not admitted must not go on"]
 pub struct Decision {

@@ -12,14 +12,23 @@ use crate::table::{MAX_CHARGES, ResolvedCharge, all_or_none};
 /// share the state.
 ///
 /// ```
-/// use tollgate::{Gate, Limit};
+/// use tollgate::Gate;
 ///
-/// let mut gate = Gate::new();
-/// let per_ip = gate.add(Limit::token_bucket("10/s".parse()?, 20)?.with_name("ip"))?;
-/// let per_org = gate.add(Limit::token_bucket("100/s".parse()?, 200)?.with_name("org"))?;
+/// let gate = Gate::with_limits(["10/s burst 20".parse()?, "1000/day".parse()?])?;
+/// if !gate.check("rider:42").is_admitted() { /* respond with 429 */ }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Each limit can have a key and a cost of its own:
+///
+/// ```
+/// use tollgate::{Gate, LimitId};
+///
+/// let gate = Gate::with_limits(["ip: 10/s burst 20".parse()?, "org: 100/s burst 200".parse()?])?;
+/// let [per_ip, per_org] = [LimitId::new(0), LimitId::new(1)];
 ///
 /// let admission = gate.admit(&[gate.charge(per_ip, "203.0.113.7", 1), gate.charge(per_org, "acme", 5)]);
-/// assert!(admission.decision.is_admitted());
+/// assert!(admission.is_admitted());
 /// assert_eq!(gate.limiter(admission.binding.unwrap()).limit().name(), "ip"); // the closest to refusing
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -28,16 +37,11 @@ use crate::table::{MAX_CHARGES, ResolvedCharge, all_or_none};
 /// burst back by idling. The one bucket bounds how long, the other how fast.
 ///
 /// ```
-/// use tollgate::{Gate, Limit, ManualClock};
+/// use tollgate::{Gate, Limit};
 ///
-/// let mut gate = Gate::with_clock(ManualClock::new());
-/// let credit = gate.add(Limit::token_bucket("10/s".parse()?, (100 - 10) * 30 + 10)?)?;
-/// let peak = gate.add(Limit::token_bucket("100/s".parse()?, 10)?)?;
-/// let passed = (0..20).filter(|_| {
-///     let charges = [credit, peak].map(|limit| gate.charge(limit, "acme", 1));
-///     gate.admit(&charges).decision.is_admitted()
-/// });
-/// assert_eq!(passed.count(), 10);
+/// let credit = Limit::token_bucket("10/s".parse()?, (100 - 10) * 30 + 10)?;
+/// let gate = Gate::with_limits([credit, "100/s burst 10".parse()?])?;
+/// assert!(gate.check("acme").is_admitted());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -64,6 +68,7 @@ impl LimitId {
 
 /// A charge of one limit: the key, by its hash, and the cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "a charge takes nothing until `Gate::admit` gets it"]
 pub struct LimitCharge {
     limit: LimitId,
     hash: u64,
@@ -83,7 +88,6 @@ impl LimitCharge {
     }
 
     /// The same charge on a fixed window with room for at most `max`, for a number that comes with the request.
-    #[must_use]
     pub const fn with_max(self, max: Option<u32>) -> LimitCharge {
         LimitCharge { max, ..self }
     }
@@ -99,6 +103,13 @@ pub struct Admission {
     pub binding: Option<LimitId>,
 }
 
+impl Admission {
+    /// Was the request admitted, now or after its delay?
+    pub const fn is_admitted(&self) -> bool {
+        self.decision.is_admitted()
+    }
+}
+
 impl Default for Gate {
     fn default() -> Gate {
         Gate::new()
@@ -109,6 +120,18 @@ impl Gate {
     /// A gate without limits, on the system's monotonic clock.
     pub fn new() -> Gate {
         Gate::with_clock(MonotonicClock::new())
+    }
+
+    /// A gate with these limits, on the system's monotonic clock. They are numbered in this order, from 0.
+    ///
+    /// # Errors
+    /// As [`Limiter::new`].
+    pub fn with_limits(limits: impl IntoIterator<Item = Limit>) -> Result<Gate, LimitError> {
+        let mut gate = Gate::new();
+        for limit in limits {
+            gate.add(limit)?;
+        }
+        Ok(gate)
     }
 }
 
@@ -154,10 +177,22 @@ impl<C: Clock> Gate<C> {
         LimitCharge::new(limit, self.limiter(limit).key_hash(key), cost)
     }
 
+    /// Takes one unit of every limit for `key`, or nothing. A refused request leaves no trace.
+    ///
+    /// At most [`MAX_CHARGES`] limits decide one request: see [`Gate::admit`].
+    pub fn check<K: Keyed + ?Sized>(&self, key: &K) -> Admission {
+        let mut charges = [LimitCharge::default(); MAX_CHARGES + 1];
+        let count = self.limiters.len().min(charges.len());
+        for (at, charge) in charges.iter_mut().take(count).enumerate() {
+            *charge = self.charge(LimitId(at), key, 1);
+        }
+        self.admit(charges.get(..count).unwrap_or(&charges))
+    }
+
     /// Takes all of `charges` or none of them. A refused request leaves no trace.
     ///
-    /// At most 16 charges can be taken together. A request with more is refused as [`crate::Verdict::Never`],
-    /// because leaving the rest uncharged would be worse.
+    /// At most [`MAX_CHARGES`] charges can be taken together. A request with more is refused as
+    /// [`crate::Verdict::Never`], because otherwise the rest would go unpaid.
     pub fn admit(&self, charges: &[LimitCharge]) -> Admission {
         // Usually few; room for many is made only if it is needed.
         let few = self.admit_within::<4>(charges);

@@ -2,30 +2,32 @@
 //!
 //! Every algorithm is exact, memory is bounded, and a charge takes no lock.
 //!
-//! ```
-//! use tollgate::{Limit, Limiter};
+//! # Start here
 //!
-//! let limiter = Limiter::new(Limit::token_bucket("5/s".parse()?, 10)?)?;
+//! ```
+//! use tollgate::Limiter;
+//!
+//! let limiter = Limiter::new("5/s burst 10".parse()?)?;   // 10 at once, then 5 a second
 //! if !limiter.check("rider:42").is_admitted() { /* respond with 429 */ }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Start here
+//! [`Limit`] lists the algorithms and how they are written. A limiter is cheap to clone: clones share the state.
 //!
 //! | to limit | use |
 //! |---|---|
-//! | each key by one limit | [`Limiter`]: [`check`](Limiter::check), [`charge`](Limiter::charge), [`peek`](Limiter::peek), [`settle`](Limiter::settle) |
+//! | each key by one limit | [`Limiter`]: [`check`](Limiter::check), [`check_n`](Limiter::check_n), [`charge`](Limiter::charge), [`peek`](Limiter::peek), [`settle`](Limiter::settle) |
 //! | all requests by one limit | [`UnkeyedLimiter`] |
 //! | a request by several limits, all or none | [`Gate`] |
 //! | how many requests run at once | [`ConcurrencyLimiter`] and its [`Permit`] |
 //! | many keys in one call | [`Limiter::check_batch`] |
 //! | by numbers that come with each call | [`Throttle`] and [`InlineQuota`] |
-//! | async code that waits | `Limiter::until_ready` (feature `async`) |
+//! | async code that waits | `Limiter::until_ready` (feature `tokio`) |
 //! | in tests | [`ManualClock`] |
 //! | the order of waiting requests, and how many run at once | [`shape`] |
 //!
-//! [`Limit`] names the algorithms; each module of [`algorithm`] has the theory of one, the most that any window can
-//! admit, and the alternatives that were rejected. [`snapshot`] saves state for the next process.
+//! Each module of [`algorithm`] has the theory of one algorithm, the most that any window can admit, and the alternatives that
+//! were rejected. [`snapshot`] saves state for the next process.
 //!
 //! # How a request is decided
 //!
@@ -73,7 +75,7 @@ mod sync;
 mod table;
 mod throttle;
 mod time;
-#[cfg(feature = "async")]
+#[cfg(feature = "tokio")]
 mod until;
 
 pub mod algorithm;
@@ -88,19 +90,19 @@ pub use algorithm::scale::Scale;
 pub use algorithm::{LimitError, Refund};
 pub use calendar::{PeriodBounds, Periods};
 pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock};
-pub use cost::{Burst, Cost, UnitsError};
-pub use decision::{Decision, Origin, QuotaStatus, Verdict};
+pub use cost::{Burst, UnitsError};
+pub use decision::{Decision, NotAdmitted, Origin, QuotaStatus, Verdict};
 pub use gate::{Admission, Gate, LimitCharge, LimitId};
 pub use key::{Hashed, Key, KeyHasher, KeySecret, Keyed};
-pub use limit::{Algorithm, DEFAULT_MAX_KEYS, Estimate, Limit};
+pub use limit::{Algorithm, DEFAULT_MAX_KEYS, Estimate, Limit, ParseLimitError};
 pub use limiter::{Limiter, Settled, UnkeyedLimiter};
 pub use permit::{ConcurrencyLimiter, Permit};
 pub use rate::{Rate, RateError};
 pub use table::{KeyOp, KeyOutcome, MAX_CHARGES};
 pub use throttle::{PreparedCall, Throttle};
 pub use time::{Moment, Span, SpanError};
-#[cfg(feature = "async")]
-pub use until::NeverReady;
+#[cfg(feature = "tokio")]
+pub use until::UntilReady;
 
 /// Compiles the README's example as a doctest.
 #[cfg(doctest)]

@@ -1,6 +1,9 @@
 //! A limit: how much, in how long, by which algorithm.
 
-use std::fmt;
+mod text;
+
+pub use text::ParseLimitError;
+
 use std::sync::Arc;
 
 use crate::algorithm::LimitError;
@@ -79,7 +82,34 @@ pub enum Algorithm {
     },
 }
 
-/// A validated limit that can be enforced.
+/// A validated limit that can be enforced: an algorithm and its numbers.
+///
+/// It is read from text, and prints as the text that is read back as the same limit:
+///
+/// ```
+/// use tollgate::Limit;
+///
+/// let limit: Limit = "5/s burst 10".parse()?;
+/// assert_eq!(limit, Limit::token_bucket("5/s".parse()?, 10)?);
+/// assert_eq!(limit.to_string(), "token bucket 5/s burst 10");
+///
+/// // A rate alone is a token bucket that can save up the units of the rate.
+/// assert_eq!("100/min".parse::<Limit>()?, "token bucket 100/min burst 100".parse()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// | text | constructor |
+/// |---|---|
+/// | `5/s burst 10`, `5 per second burst 30s` | [`Limit::token_bucket`] |
+/// | `gcra 10/s tolerance 250ms` | [`Limit::gcra`] |
+/// | `leaky bucket 5/s queue 20`, `leaky bucket 5/s queue 20 max wait 2s` | [`Limit::leaky_bucket`] |
+/// | `fixed window 100/min`, `fixed window 100 in 1m anchor 5s` | [`Limit::fixed_window`] |
+/// | `sliding log 3/min` | [`Limit::sliding_log`] |
+/// | `sliding window 1000/h`, `sliding window 1000/h strict` | [`Limit::sliding_window`] |
+/// | `concurrency 20 ttl 30s` | [`Limit::concurrency`] |
+///
+/// `rides: 5/s` is a limit with a name ([`Limit::with_name`]); `5/s max keys 5000` has room for that many keys
+/// ([`Limit::with_max_keys`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     name: Arc<str>,
@@ -97,24 +127,34 @@ pub(crate) enum Compiled {
     Log(Log),
 }
 
-impl Limit {
-    /// A limit by this algorithm.
-    ///
-    /// # Errors
-    /// Numbers that make no limit; the error names them and how to fix them.
-    pub fn new(algorithm: Algorithm) -> Result<Limit, LimitError> {
-        let compiled = compile(&algorithm)?;
-        let max_keys = match compiled {
+impl Compiled {
+    fn default_max_keys(&self) -> usize {
+        match self {
             Compiled::Log(log) => {
                 (DEFAULT_LOG_BYTES / (8 * log.cells())).clamp(64, DEFAULT_MAX_KEYS)
             }
             _ => DEFAULT_MAX_KEYS,
-        };
+        }
+    }
+}
+
+impl Limit {
+    /// A limit by this algorithm.
+    ///
+    /// # Errors
+    /// Numbers that make no limit; the error states which and how to fix them.
+    pub fn new(algorithm: Algorithm) -> Result<Limit, LimitError> {
+        let max_keys = compile(&algorithm)?.default_max_keys();
         Ok(Limit {
             name: Arc::from(""),
             algorithm,
             max_keys,
         })
+    }
+
+    /// How many keys such a limit has room for, if its program does not say.
+    fn default_max_keys(&self) -> usize {
+        compile(&self.algorithm).map_or(DEFAULT_MAX_KEYS, |compiled| compiled.default_max_keys())
     }
 
     /// `burst` at once, then `rate`.
@@ -136,8 +176,11 @@ impl Limit {
     ///
     /// # Errors
     /// A tolerance of more than 73 years.
-    pub fn gcra(rate: Rate, tolerance: Span) -> Result<Limit, LimitError> {
-        Limit::new(Algorithm::Gcra { rate, tolerance })
+    pub fn gcra(rate: Rate, tolerance: impl Into<Span>) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::Gcra {
+            rate,
+            tolerance: tolerance.into(),
+        })
     }
 
     /// A queue of `queue` that leaves at `rate`.
@@ -191,8 +234,11 @@ impl Limit {
     ///
     /// # Errors
     /// A limit of zero or above 65 535, or a `ttl` of zero.
-    pub fn concurrency(limit: u64, ttl: Span) -> Result<Limit, LimitError> {
-        Limit::new(Algorithm::Concurrency { limit, ttl })
+    pub fn concurrency(limit: u64, ttl: impl Into<Span>) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::Concurrency {
+            limit,
+            ttl: ttl.into(),
+        })
     }
 
     /// The same limit with a name, by which decisions refer to it.
@@ -251,34 +297,4 @@ fn compile(algorithm: &Algorithm) -> Result<Compiled, LimitError> {
         } => Compiled::Sliding(Sliding::new(limit, window, estimate)?),
         Algorithm::Concurrency { limit, ttl } => Compiled::Permits(Permits::new(limit, ttl)?),
     })
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.name.is_empty() {
-            write!(f, "{}: ", self.name)?;
-        }
-        match self.algorithm {
-            Algorithm::TokenBucket { rate, burst } => {
-                write!(f, "token bucket {rate} burst {burst}")
-            }
-            Algorithm::Gcra { rate, tolerance } => write!(f, "gcra {rate} tolerance {tolerance}"),
-            Algorithm::LeakyBucket {
-                rate,
-                queue,
-                max_wait,
-            } => {
-                write!(f, "leaky bucket {rate} queue {queue}")?;
-                max_wait.map_or(Ok(()), |w| write!(f, " max wait {w}"))
-            }
-            Algorithm::FixedWindow { limit, window, .. } => {
-                write!(f, "fixed window {limit} in {window}")
-            }
-            Algorithm::SlidingLog { limit, window } => write!(f, "sliding log {limit} in {window}"),
-            Algorithm::SlidingWindow { limit, window, .. } => {
-                write!(f, "sliding window {limit} in {window}")
-            }
-            Algorithm::Concurrency { limit, ttl } => write!(f, "concurrency {limit} ttl {ttl}"),
-        }
-    }
 }

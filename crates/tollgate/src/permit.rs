@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::algorithm::{LimitError, Refund};
 use crate::clock::{Clock, MonotonicClock};
-use crate::decision::Verdict;
+use crate::decision::NotAdmitted;
 use crate::key::Keyed;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
@@ -14,11 +14,12 @@ use crate::time::{Moment, Span};
 /// Limits how many operations run at once for each key, instead of how often they start.
 ///
 /// ```
-/// use tollgate::{ConcurrencyLimiter, Span};
+/// use std::time::Duration;
+/// use tollgate::ConcurrencyLimiter;
 ///
-/// let uploads = ConcurrencyLimiter::new(2, Span::from_secs(30))?;
-/// let first = uploads.acquire("alice").unwrap();
-/// let second = uploads.acquire("alice").unwrap();
+/// let uploads = ConcurrencyLimiter::new(2, Duration::from_secs(30))?;
+/// let first = uploads.acquire("alice")?;
+/// let second = uploads.acquire("alice")?;
 /// assert!(uploads.acquire("alice").is_err());
 /// drop(first); // done, or crashed in this process: the place is free again
 /// assert!(uploads.acquire("alice").is_ok());
@@ -38,7 +39,7 @@ impl ConcurrencyLimiter {
     ///
     /// # Errors
     /// A limit of zero or above 65 535, or a `ttl` of zero.
-    pub fn new(limit: u64, ttl: Span) -> Result<ConcurrencyLimiter, LimitError> {
+    pub fn new(limit: u64, ttl: impl Into<Span>) -> Result<ConcurrencyLimiter, LimitError> {
         ConcurrencyLimiter::with_clock(limit, ttl, MonotonicClock::new())
     }
 }
@@ -50,7 +51,7 @@ impl<C: Clock> ConcurrencyLimiter<C> {
     /// As [`ConcurrencyLimiter::new`].
     pub fn with_clock(
         limit: u64,
-        ttl: Span,
+        ttl: impl Into<Span>,
         clock: C,
     ) -> Result<ConcurrencyLimiter<C>, LimitError> {
         let limiter = Limiter::with_clock(Limit::concurrency(limit, ttl)?, clock)?;
@@ -60,12 +61,10 @@ impl<C: Clock> ConcurrencyLimiter<C> {
     /// Takes a permit for `key`. Dropping it returns it.
     ///
     /// # Errors
-    /// All permits are taken. The wait of the verdict is an upper bound: a permit may be released earlier.
-    pub fn acquire<K: Keyed + ?Sized>(&self, key: &K) -> Result<Permit<C>, Verdict> {
+    /// All permits are taken. The wait of the error is an upper bound: a permit may be released earlier.
+    pub fn acquire<K: Keyed + ?Sized>(&self, key: &K) -> Result<Permit<C>, NotAdmitted> {
         let decision = self.limiter.charge(key, 1);
-        if !decision.is_admitted() {
-            return Err(decision.verdict);
-        }
+        decision.verdict.into_result()?;
         Ok(Permit {
             limiter: self.limiter.clone(),
             hash: self.limiter.key_hash(key),
@@ -80,6 +79,17 @@ impl<C: Clock> ConcurrencyLimiter<C> {
 }
 
 /// A permit that is held until this value is dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::ConcurrencyLimiter;
+///
+/// let jobs = ConcurrencyLimiter::new(1, Duration::from_secs(30))?;
+/// let mut permit = jobs.acquire("alice")?;
+/// // A job that may take longer than 30 seconds renews its permit, and stops if it was lost.
+/// if !permit.renew() { /* stop */ }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping the permit gives its place back"]
 pub struct Permit<C: Clock = MonotonicClock> {
     limiter: Limiter<C>,

@@ -8,9 +8,20 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
+use crate::cost;
 use crate::time::{Span, SpanError, unit_nanos};
 
 /// `units` in every `per`, exactly as written.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Rate;
+///
+/// let rate: Rate = "7/3s".parse()?;
+/// assert_eq!(rate, Rate::new(7, Duration::from_secs(3))?);
+/// assert_eq!(rate, "7 per 3 seconds".parse()?);
+/// # Ok::<(), tollgate::RateError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     units: NonZeroU64,
@@ -22,9 +33,9 @@ impl Rate {
     ///
     /// # Errors
     /// Zero units would refuse every request for ever, and a zero period is no rate.
-    pub fn new(units: u64, per: Span) -> Result<Rate, RateError> {
+    pub fn new(units: u64, per: impl Into<Span>) -> Result<Rate, RateError> {
         let units = NonZeroU64::new(units).ok_or(RateError::ZeroUnits)?;
-        let per_ns = NonZeroU64::new(per.as_nanos()).ok_or(RateError::ZeroPeriod)?;
+        let per_ns = NonZeroU64::new(per.into().as_nanos()).ok_or(RateError::ZeroPeriod)?;
         Ok(Rate { units, per_ns })
     }
 
@@ -76,11 +87,14 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
 }
 
 impl fmt::Display for Rate {
-    /// In the spelling that [`Rate::from_str`] reads: `5/s`, `7/3s`, `1000/d`.
+    /// In the spelling that [`Rate::from_str`] reads: `5/s`, `100/min`, `7/3s`, `1000/d`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per = self.per().to_string();
-        // `1s` reads better as `s`; `1h30m` keeps its one.
-        let unit = per.strip_prefix('1').filter(|u| unit_nanos(u).is_some());
+        // `1s` reads better as `s`, and `1m` as `min`; `1h30m` keeps its one.
+        let unit = match per.strip_prefix('1').filter(|u| unit_nanos(u).is_some()) {
+            Some("m") => Some("min"),
+            unit => unit,
+        };
         write!(f, "{}/{}", self.units, unit.unwrap_or(&per))
     }
 }
@@ -153,16 +167,14 @@ impl std::error::Error for RateError {
 impl FromStr for Rate {
     type Err = RateError;
 
-    /// Reads `5/s`, `100/min`, `7/3s`, `1000/day`, `1_000_000/h`, `1/1h30m`.
+    /// Reads `5/s`, `100/min`, `7/3s`, `1000/day`, `1_000_000/h`, `1M/h`, `1/1h30m`, `5 per second`.
     fn from_str(text: &str) -> Result<Rate, RateError> {
         let (units, period) = text
             .split_once('/')
+            .or_else(|| text.split_once(" per "))
             .ok_or_else(|| RateError::NoSlash { text: text.into() })?;
         let units = units.trim();
-        let number = units
-            .replace('_', "")
-            .parse::<u64>()
-            .map_err(|_| RateError::BadUnits { text: units.into() })?;
+        let number = cost::units(units).map_err(|_| RateError::BadUnits { text: units.into() })?;
         let period = period.trim();
         let per = match unit_nanos(period) {
             Some(ns) => Span::from_nanos(ns),
@@ -188,6 +200,10 @@ mod tests {
             ("1_000 / h", 1000, 3_600_000_000_000),
             ("1/250ms", 1, 250_000_000),
             ("2/1h30m", 2, 5_400_000_000_000),
+            ("5 per second", 5, 1_000_000_000),
+            ("5 per 3 seconds", 5, 3_000_000_000),
+            ("100k/min", 100_000, 60_000_000_000),
+            ("1M/h", 1_000_000, 3_600_000_000_000),
         ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(
@@ -201,7 +217,7 @@ mod tests {
     #[test]
     fn rates_print_in_the_form_they_are_read() {
         for text in [
-            "5/s", "100/m", "7/3s", "1000/d", "1/250ms", "2/1h30m", "3/1m1s",
+            "5/s", "100/min", "7/3s", "1000/d", "1/250ms", "2/1h30m", "3/1m1s",
         ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string(), text);

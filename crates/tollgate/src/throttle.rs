@@ -62,6 +62,7 @@ impl<C> std::fmt::Debug for Throttle<C> {
 
 /// A call with its hash, ready to be decided.
 #[derive(Clone, Copy, Debug)]
+#[must_use = "a call takes nothing until `Throttle::decide` gets it"]
 pub struct PreparedCall {
     hash: u64,
     quota: InlineQuota,

@@ -84,6 +84,18 @@ impl Moment {
 }
 
 /// A length of time in nanoseconds.
+///
+/// A [`Duration`] is accepted wherever a span is meant; one beyond 584 years is read as 584 years.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Span;
+///
+/// let span: Span = "1h30m".parse()?;
+/// assert_eq!(span, Span::from(Duration::from_secs(5400)));
+/// assert_eq!(Duration::from(span), Duration::from_secs(5400));
+/// # Ok::<(), tollgate::SpanError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 

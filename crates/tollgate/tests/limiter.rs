@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use tollgate::{
-    Algorithm, Clock, Decision, Estimate, Gate, Key, Limit, LimitError, Limiter, ManualClock,
-    Moment, Origin, Rate, Span, UnkeyedLimiter, Verdict,
+    Algorithm, Clock, Decision, Estimate, Gate, Key, Limit, LimitError, LimitId, Limiter,
+    MAX_CHARGES, ManualClock, Moment, Origin, Rate, Span, UnkeyedLimiter, Verdict,
 };
 
 fn rate(text: &str) -> Rate {
@@ -52,6 +53,60 @@ fn every_algorithm_admits_its_limit_and_no_more() {
             "{limit}: another key has its own"
         );
     }
+}
+
+#[test]
+fn a_verdict_is_a_result_with_a_real_error() {
+    fn pass(limiter: &Limiter<ManualClock>, cost: u64) -> Result<Span, Box<dyn std::error::Error>> {
+        Ok(limiter.check_n("a", cost).into_result()?)
+    }
+    let (limiter, _) = limiter("1/s burst 2".parse().unwrap());
+    assert_eq!(pass(&limiter, 2).unwrap(), Span::ZERO);
+    let refused = pass(&limiter, 2).unwrap_err();
+    assert_eq!(refused.to_string(), "rate limit exceeded; retry after 2s");
+    let never = pass(&limiter, 3).unwrap_err();
+    assert!(never.to_string().contains("no wait helps"), "{never}");
+}
+
+#[test]
+fn a_span_may_be_a_duration_of_any_length() {
+    let forever = Duration::MAX;
+    assert_eq!(Rate::new(1, forever).unwrap().per(), Span::MAX);
+    assert!(Limit::gcra(rate("1/s"), forever).is_err());
+    let (limiter, clock) = limiter("1/s burst 2".parse().unwrap());
+    assert!(limiter.check_n("a", 2).is_admitted());
+    clock.advance(forever);
+    assert!(limiter.check_n("a", 2).is_admitted());
+}
+
+#[test]
+fn a_gate_of_a_list_charges_every_limit_or_none() {
+    let gate =
+        Gate::with_limits(["2/s burst 2".parse().unwrap(), "3/day".parse().unwrap()]).unwrap();
+    let left = || [0, 1].map(|limit| gate.limiter(LimitId::new(limit)).peek("a", 0).remaining());
+    assert!(gate.check("a").is_admitted());
+    assert!(gate.check("a").is_admitted());
+    assert_eq!(left(), [0, 1]);
+    let refused = gate.check("a");
+    assert_eq!(
+        (refused.is_admitted(), refused.binding),
+        (false, Some(LimitId::new(0)))
+    );
+    assert_eq!(left(), [0, 1], "the other limit was not charged");
+    assert!(gate.check("b").is_admitted());
+}
+
+#[test]
+fn a_gate_of_nothing_admits_and_one_of_too_many_limits_refuses() {
+    let gate = |count: usize| {
+        Gate::with_limits((0..count).map(|_| "5/s max keys 8".parse().unwrap())).unwrap()
+    };
+    assert!(gate(0).check("a").is_admitted());
+    assert!(gate(MAX_CHARGES).check("a").is_admitted());
+    assert_eq!(
+        gate(MAX_CHARGES + 1).check("a").decision.verdict,
+        Verdict::Never
+    );
 }
 
 #[test]

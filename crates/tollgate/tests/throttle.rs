@@ -122,6 +122,6 @@ fn an_error_takes_nothing_and_makes_no_key() {
         throttle.throttle("a", quota, i64::MAX),
         Err(OutOfRange::TooFar)
     );
-    throttle.throttle("a", quota, 0).unwrap();
+    let _ = throttle.throttle("a", quota, 0).unwrap();
     assert_eq!(throttle.live_keys(), 0);
 }

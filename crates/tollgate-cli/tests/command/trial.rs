@@ -103,7 +103,7 @@ fn keys_have_purses_of_their_own_and_a_cost_above_the_burst_never_passes() {
             "0s,cost=21",
         ]),
         "
-token bucket 100/m burst 20
+token bucket 100/min burst 20
 
 at    key    cost  verdict  remaining  retry after  full after
 0s    alice    15  pass             5            -          9s

@@ -270,7 +270,7 @@ fn the_active_limits_are_listed_without_keys() {
     let json = reply.json();
     let rider = &json["limits"][0];
     assert_eq!(rider["name"], "per-rider");
-    assert_eq!(rider["description"], "token bucket 2/m burst 2");
+    assert_eq!(rider["description"], "token bucket 2/min burst 2");
     assert_eq!(rider["mode"], "enforce");
     assert_eq!(rider["match"]["paths"], serde_json::json!(["/rides/**"]));
     assert_eq!(rider["key"], serde_json::json!(["header.x-rider-id"]));

@@ -42,7 +42,10 @@ impl StorePermits {
                 self.held.insert(id.to_owned(), permit);
                 Verdict::Pass
             }
-            Err(verdict) => verdict,
+            Err(error) => match error.retry_after {
+                Some(retry_after) => Verdict::Refuse { retry_after },
+                None => Verdict::Never,
+            },
         }
     }
 }

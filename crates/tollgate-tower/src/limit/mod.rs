@@ -55,6 +55,8 @@ pub(crate) use service::unready;
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::Response;
 use http::request::Parts;
 use tollgate::{Limit, Span};
 use tollgate_policy::{KeyPart, LimitRule, Policy, Quota, Source};
@@ -65,6 +67,9 @@ use crate::policy_source::{ActivationError, PolicyHandle, PolicySource};
 
 /// The longest wait for a slot, unless the layer sets another one.
 const MAX_WAIT: Span = Span::from_secs(30);
+
+/// Changes the response to a refused request. Status and header fields are set already.
+pub type RefusalFn = fn(Response<Bytes>) -> Response<Bytes>;
 
 /// Finds the key of a request.
 type KeyFn = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
@@ -92,6 +97,7 @@ pub struct LimitLayer<P> {
     key: Option<KeyFn>,
     peer: PeerFn,
     cost: Option<CostFn>,
+    refusal: RefusalFn,
     max_wait: Span,
 }
 
@@ -110,15 +116,13 @@ impl LimitLayer<PolicyHandle> {
     ///
     /// ```
     /// use std::net::SocketAddr;
-    /// use axum::{Router, extract::ConnectInfo, routing::get};
-    /// use tollgate::Limit;
+    /// use axum::{Router, routing::get};
     /// use tollgate_tower::LimitLayer;
     ///
-    /// let limit = Limit::token_bucket("5/s".parse()?, 10)?.with_name("rides");
-    /// // The feature `axum` makes `with_peer` unnecessary.
-    /// let layer = LimitLayer::per_client(limit)?
-    ///     .with_peer(|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip()));
-    /// let app: Router = Router::new().route("/rides", get(async || "none")).layer(layer);
+    /// let app: Router = Router::new()
+    ///     .route("/rides", get(async || "none"))
+    ///     .layer(LimitLayer::per_client("5/s burst 10".parse()?)?);
+    /// // Needed for the client's address, together with the feature `axum`. For other servers: `with_peer`.
     /// let app = app.into_make_service_with_connect_info::<SocketAddr>();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -188,6 +192,7 @@ impl<P> LimitLayer<P> {
             key: None,
             peer: facts::peer,
             cost: None,
+            refusal: |response| response,
             max_wait: MAX_WAIT,
         }
     }
@@ -209,9 +214,23 @@ impl<P> LimitLayer<P> {
         self
     }
 
+    /// Changes the responses to refused requests, which have status, header fields and a text already.
+    ///
+    /// ```
+    /// use tollgate_tower::LimitLayer;
+    ///
+    /// let layer = LimitLayer::per_client("5/s burst 10".parse()?)?
+    ///     .with_refusal(|response| response.map(|_| "slow down".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_refusal(mut self, refusal: RefusalFn) -> LimitLayer<P> {
+        self.refusal = refusal;
+        self
+    }
+
     /// The longest wait for a slot of a leaky bucket; a request that would wait longer is refused. The default is 30 seconds.
-    pub fn with_max_wait(mut self, wait: Span) -> LimitLayer<P> {
-        self.max_wait = wait;
+    pub fn with_max_wait(mut self, wait: impl Into<Span>) -> LimitLayer<P> {
+        self.max_wait = wait.into();
         self
     }
 }

@@ -13,7 +13,7 @@ use tollgate_policy::{
 };
 use tower_service::Service;
 
-use super::LimitLayer;
+use super::{LimitLayer, RefusalFn};
 use crate::body::GuardedBody;
 use crate::facts::{resolve_client, with_facts, with_parts};
 use crate::future::{Complete, LayerFuture};
@@ -63,6 +63,7 @@ where
             Outcome::Refused(response) => {
                 // Releases the capacity that `poll_ready` reserved for this request.
                 self.inner = self.inner.clone();
+                let response = (self.layer.refusal)(*response);
                 LayerFuture::ready(Ok(response.map(GuardedBody::from)))
             }
             Outcome::Deferred(deferred) => {
@@ -83,6 +84,7 @@ enum Outcome<P: PolicySource> {
 /// A request that has to wait. It holds what it took from the start: its future may be dropped before it is polled.
 struct Deferred<P: PolicySource> {
     policy: Arc<P::Policy>,
+    refusal: RefusalFn,
     wait: Wait<P>,
 }
 
@@ -140,7 +142,11 @@ impl<P: PolicySource> LimitLayer<P> {
             }
             Decide::Pending(pending) => Wait::Decision(pending),
         };
-        Outcome::Deferred(Box::new(Deferred { policy, wait }))
+        Outcome::Deferred(Box::new(Deferred {
+            policy,
+            refusal: self.refusal,
+            wait,
+        }))
     }
 }
 
@@ -175,7 +181,7 @@ impl<C: Clock, RB: Body, E> Complete<Result<Response<RB>, E>> for Admitted<C> {
 
 /// Waits for the decision and for the slot, then calls the service. Dropped before the call, it returns what was taken.
 async fn wait_and_call<S, P, B, RB>(
-    Deferred { policy, wait }: Deferred<P>,
+    deferred: Deferred<P>,
     mut service: S,
     mut request: Request<B>,
 ) -> Result<Response<GuardedBody<RB>>, S::Error>
@@ -184,13 +190,14 @@ where
     P: PolicySource,
     RB: Body,
 {
-    let gate = P::gate(&policy);
-    let (answer, reservation) = match wait {
+    let gate = P::gate(&deferred.policy);
+    let (answer, reservation) = match deferred.wait {
         Wait::Slot(answer, reservation) => (answer, reservation),
         Wait::Decision(pending) => {
             let answer = pending.await;
             if !answer.is_admitted() {
-                return Ok(refusal(gate, &answer, &request).map(GuardedBody::from));
+                let response = (deferred.refusal)(refusal(gate, &answer, &request));
+                return Ok(response.map(GuardedBody::from));
             }
             let reservation = PendingReservation::new(gate, &answer);
             (answer, reservation)

@@ -117,14 +117,14 @@ impl<C: Clock> PacingLayer<C> {
     }
 
     /// The longest wait of a call. The default is 30 seconds.
-    pub fn with_max_wait(mut self, wait: Span) -> PacingLayer<C> {
-        self.pacer.max_wait = wait;
+    pub fn with_max_wait(mut self, wait: impl Into<Span>) -> PacingLayer<C> {
+        self.pacer.max_wait = wait.into();
         self
     }
 
     /// The longest backoff that a server can ask for. The default is 60 seconds.
-    pub fn with_max_backoff(mut self, backoff: Span) -> PacingLayer<C> {
-        self.pacer.max_backoff = backoff;
+    pub fn with_max_backoff(mut self, backoff: impl Into<Span>) -> PacingLayer<C> {
+        self.pacer.max_backoff = backoff.into();
         self
     }
 }

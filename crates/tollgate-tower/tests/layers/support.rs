@@ -31,7 +31,7 @@ pub(crate) fn bucket(rate: &str, burst: u64) -> Limit {
 }
 
 pub(crate) fn at_once(limit: u64) -> Limit {
-    Limit::concurrency(limit, "1h".parse().unwrap()).unwrap()
+    format!("concurrency {limit} ttl 1h").parse().unwrap()
 }
 
 pub(crate) fn policy(limits: impl IntoIterator<Item = LimitRule>) -> Policy {

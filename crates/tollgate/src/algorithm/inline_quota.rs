@@ -115,6 +115,7 @@ impl std::error::Error for OutOfRange {}
 
 /// Result of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a request that is limited must not go on"]
 pub struct ThrottleResult {
     /// The call is refused, and nothing was taken.
     pub is_limited: bool,

@@ -9,9 +9,10 @@ use crate::time::{Moment, Span};
 /// A clock for tests and simulations: it moves when you move it, in either direction.
 ///
 /// ```
-/// use tollgate::{ManualClock, Clock, Span, Moment};
+/// use std::time::Duration;
+/// use tollgate::{ManualClock, Clock, Moment};
 /// let clock = ManualClock::new();
-/// clock.advance(Span::from_secs(3));
+/// clock.advance(Duration::from_secs(3));
 /// assert_eq!(clock.now(), Moment::from_nanos(3_000_000_000));
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -27,8 +28,11 @@ impl ManualClock {
     }
 
     /// Moves on by `span`; stops at the end of the clock.
-    pub fn advance(&self, span: Span) {
-        let ns = self.now.load(Relaxed).saturating_add(span.as_nanos());
+    pub fn advance(&self, span: impl Into<Span>) {
+        let ns = self
+            .now
+            .load(Relaxed)
+            .saturating_add(span.into().as_nanos());
         self.now.store(ns, Relaxed);
     }
 

@@ -134,8 +134,8 @@ impl<T> LeakyQueue<T> {
 
     /// Makes up for lateness of up to `span` by releasing more at once; see the module.
     #[must_use]
-    pub fn catch_up(mut self, span: Span) -> LeakyQueue<T> {
-        self.catch_up = span;
+    pub fn catch_up(mut self, span: impl Into<Span>) -> LeakyQueue<T> {
+        self.catch_up = span.into();
         self
     }
 
