@@ -15,7 +15,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tollgate::Limit;
 use tollgate_policy::{KeyPart, QueueConcurrency, QueueRule, Source, pattern::PathPattern};
 use tollgate_tower::{LimitLayer, PolicyHandle, QueueLayer};
 
@@ -37,8 +36,7 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
     let policy = PolicyHandle::new(policy)?;
 
     // By the client's address: the feature `axum` finds it in `ConnectInfo`.
-    let documents = Limit::token_bucket("1/min".parse()?, 2)?.with_name("documents");
-    let documents = LimitLayer::per_client(documents)?;
+    let documents = LimitLayer::per_client("documents: 1/min burst 2".parse()?)?;
 
     // In axum the layer that is added last is the outermost.
     Ok(Router::new()

@@ -9,6 +9,10 @@
 
 #[path = "../examples/axum_limits.rs"]
 mod axum_limits;
+#[path = "../examples/axum_per_client.rs"]
+mod axum_per_client;
+#[path = "../examples/client_pacing.rs"]
+mod client_pacing;
 #[path = "../examples/tonic_limits.rs"]
 mod tonic_limits;
 
@@ -34,7 +38,10 @@ impl Browser {
     async fn new() -> Browser {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let app = axum_limits::app().unwrap();
+        Browser::of(axum_limits::app().unwrap(), listener, base)
+    }
+
+    fn of(app: axum::Router, listener: TcpListener, base: String) -> Browser {
         let app = app.into_make_service_with_connect_info::<std::net::SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, app).await });
         let client = Client::builder(TokioExecutor::new()).build_http();
@@ -51,6 +58,28 @@ impl Browser {
 async fn text(response: Response<Incoming>) -> String {
     let body = response.into_body().collect().await.unwrap();
     String::from_utf8(body.to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn the_smallest_axum_example_limits_each_client_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let browser = Browser::of(axum_per_client::app().unwrap(), listener, base);
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        statuses.push(browser.get("/", "42").await.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 429]);
+}
+
+#[tokio::test]
+async fn the_pacing_example_is_never_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(client_pacing::serve(listener));
+    let statuses = client_pacing::call(address, 4).await.unwrap();
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    assert_eq!(statuses.len(), 4);
 }
 
 #[tokio::test]

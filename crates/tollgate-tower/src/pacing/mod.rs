@@ -32,12 +32,13 @@
 //! It never repeats a call. Calls that wait for a token bucket go in no order; a leaky bucket gives each its own slot.
 //!
 //! ```
-//! use tollgate::{Limit, Limiter, Span};
+//! use std::time::Duration;
+//! use tollgate::Limiter;
 //! use tollgate_tower::PacingLayer;
 //!
 //! // At most ten a second to each host, and never more than the hosts themselves allow.
-//! let own = Limiter::new(Limit::token_bucket("10/s".parse()?, 10)?)?;
-//! let layer = PacingLayer::new(own).with_max_wait(Span::from_secs(5));
+//! let own = Limiter::new("10/s".parse()?)?;
+//! let layer = PacingLayer::new(own).with_max_wait(Duration::from_secs(5));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
