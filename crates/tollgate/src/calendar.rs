@@ -21,6 +21,15 @@ use crate::decision::{Decision, QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// The periods of a calendar: when each begins, on a clock that counts from 1970.
+///
+/// ```
+/// use tollgate::{Moment, Periods, Span};
+///
+/// let starts = [0, 31, 59].map(|day| Moment::from_nanos(day * 86_400_000_000_000));
+/// let months = Periods::new("month", &starts, Span::from_secs(30 * 86_400)).unwrap();
+/// let january = months.bounds_at(Moment::ORIGIN);
+/// assert_eq!((january.from, january.to), (starts[0], starts[1]));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Periods {
     name: Arc<str>,

@@ -9,6 +9,15 @@ use crate::rate::Rate;
 use crate::time::{Span, SpanError};
 
 /// What a limit can accumulate: a number of units, or what its rate earns in a span.
+///
+/// ```
+/// use tollgate::{Burst, Rate};
+///
+/// let rate: Rate = "10/s".parse()?;
+/// assert_eq!("30s".parse::<Burst>()?.units(rate)?, 300);
+/// assert_eq!("1_000".parse::<Burst>()?, Burst::Units(1000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Burst {
     /// A number of units.
@@ -78,6 +87,14 @@ pub(crate) fn units(text: &str) -> Result<u64, UnitsError> {
 }
 
 /// Why a text is not a number of units.
+///
+/// ```
+/// use tollgate::Burst;
+///
+/// let error = "ten".parse::<Burst>().unwrap_err();
+/// assert_eq!(error.to_string(), "`ten` is not a whole number of units");
+/// assert_eq!(error.hint(), "write a whole number such as `10`");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitsError {

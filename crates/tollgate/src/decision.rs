@@ -151,6 +151,17 @@ impl fmt::Display for NotAdmitted {
 impl std::error::Error for NotAdmitted {}
 
 /// What is left of a limit for one key at one moment.
+///
+/// ```
+/// use tollgate::{Limiter, ManualClock, Span};
+///
+/// let limiter = Limiter::with_clock("5/s burst 10".parse()?, ManualClock::new())?;
+/// let status = limiter.charge("a", 5).status;
+/// assert_eq!(status.remaining, 5);
+/// assert_eq!(status.next_after, Span::from_millis(200));
+/// assert_eq!(status.full_after, Span::from_secs(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QuotaStatus {
     /// Whole units that a request at this same moment could still take.
@@ -162,6 +173,14 @@ pub struct QuotaStatus {
 }
 
 /// Where a decision was made.
+///
+/// ```
+/// use tollgate::{Limiter, Origin};
+///
+/// let limiter = Limiter::new("5/s".parse()?)?;
+/// assert_eq!(limiter.charge("a", 1).origin, Origin::Fresh);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {

@@ -51,6 +51,14 @@ pub struct Gate<C = MonotonicClock> {
 }
 
 /// A limit of one gate.
+///
+/// ```
+/// use tollgate::{Gate, LimitId};
+///
+/// let gate = Gate::with_limits(["user: 5/s".parse()?, "all: 100/s".parse()?])?;
+/// assert_eq!(gate.limiter(LimitId::new(1)).limit().name(), "all");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(usize);
 
@@ -67,6 +75,15 @@ impl LimitId {
 }
 
 /// A charge of one limit: the key, by its hash, and the cost.
+///
+/// ```
+/// use tollgate::{Gate, LimitId};
+///
+/// let gate = Gate::with_limits(["5/s".parse()?])?;
+/// let charge = gate.charge(LimitId::new(0), "rider:42", 3);
+/// assert_eq!(gate.admit(&[charge]).decision.remaining(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "a charge takes nothing until `Gate::admit` gets it"]
 pub struct LimitCharge {
@@ -94,6 +111,17 @@ impl LimitCharge {
 }
 
 /// The decision on a request.
+///
+/// ```
+/// use tollgate::{Gate, LimitId};
+///
+/// let gate = Gate::with_limits(["5/s".parse()?, "100/s".parse()?])?;
+/// let admission = gate.check("rider:42");
+/// assert!(admission.is_admitted());
+/// assert_eq!(admission.binding, Some(LimitId::new(0)));
+/// assert_eq!(admission.decision.remaining(), 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is not admitted must not go on"]
 pub struct Admission {

@@ -23,6 +23,16 @@ pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const DEFAULT_LOG_BYTES: usize = 256 << 20;
 
 /// How a limit decides. The modules of [`crate::algorithm`] explain each.
+///
+/// ```
+/// use tollgate::{Algorithm, Limit};
+///
+/// let limit: Limit = "5/s burst 10".parse()?;
+/// if let Algorithm::TokenBucket { rate, burst } = *limit.algorithm() {
+///     assert_eq!((rate.units(), burst), (5, 10));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// `burst` at once, then `rate`. The default choice.

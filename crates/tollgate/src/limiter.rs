@@ -49,6 +49,15 @@ impl<C> std::fmt::Debug for Inner<C> {
 }
 
 /// What settling a charge came to.
+///
+/// ```
+/// use tollgate::{Limiter, ManualClock};
+///
+/// let limiter = Limiter::with_clock("1/s burst 10".parse()?, ManualClock::new())?;
+/// let decision = limiter.charge("a", 8);
+/// assert_eq!(limiter.settle("a", &decision, 8, 12).unpaid, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "`unpaid` units were used and not charged"]
 pub struct Settled {

@@ -100,6 +100,14 @@ impl fmt::Display for Rate {
 }
 
 /// Why something is not a rate.
+///
+/// ```
+/// use tollgate::Rate;
+///
+/// let error = "5".parse::<Rate>().unwrap_err();
+/// assert_eq!(error.to_string(), "`5` is not a rate: it has no `/`");
+/// assert_eq!(error.hint(), "write `5/s` or `5/min`");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateError {

@@ -61,6 +61,16 @@ impl<C> std::fmt::Debug for Throttle<C> {
 }
 
 /// A call with its hash, ready to be decided.
+///
+/// ```
+/// use tollgate::{InlineQuota, Throttle};
+///
+/// let throttle = Throttle::new(1_000)?;
+/// let quota = InlineQuota::new(4, 30, 60)?;
+/// let calls = [throttle.call("a", quota, 1), throttle.call("b", quota, 1)];
+/// throttle.decide(&calls, |result| assert!(result.is_ok_and(|result| !result.is_limited)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a call takes nothing until `Throttle::decide` gets it"]
 pub struct PreparedCall {

@@ -48,6 +48,13 @@ const ALIASES: &[(&str, &str)] = &[
 const SECOND: u64 = 1_000_000_000;
 
 /// A point on one clock, in nanoseconds since that clock's origin. Never sent to another process.
+///
+/// ```
+/// use tollgate::{Moment, Span};
+///
+/// let moment = Moment::ORIGIN.plus(Span::from_secs(3));
+/// assert_eq!(moment.since(Moment::ORIGIN), Span::from_secs(3));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -167,6 +174,14 @@ impl fmt::Display for Span {
 }
 
 /// Why a text is not a span of time.
+///
+/// ```
+/// use tollgate::Span;
+///
+/// let error = "5".parse::<Span>().unwrap_err();
+/// assert_eq!(error.to_string(), "`5` has no unit of time");
+/// assert_eq!(error.hint(), "write `5s` or `5ms`");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpanError {

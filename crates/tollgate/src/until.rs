@@ -23,6 +23,19 @@ use crate::time::Span;
 ///
 /// Dropping the future takes nothing: a refused charge takes nothing, and the slot of a leaky bucket is given back. A slot
 /// that is not the last one stays idle; see [`crate::algorithm::queue`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limiter;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new("100/s burst 5".parse()?)?;
+/// let ready = limiter.until_ready("rider:42").with_cost(5).with_max_wait(Duration::from_secs(1));
+/// assert_eq!(ready.await?.remaining, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is taken until this is awaited"]
 pub struct UntilReady<'a, C: Clock = MonotonicClock> {
     limiter: &'a Limiter<C>,

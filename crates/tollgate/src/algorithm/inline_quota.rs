@@ -65,6 +65,12 @@ pub struct InlineQuota {
 }
 
 /// Why numbers make no quota.
+///
+/// ```
+/// use tollgate::{InlineQuota, InlineQuotaError};
+///
+/// assert_eq!(InlineQuota::new(4, 0, 60), Err(InlineQuotaError::Zero));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InlineQuotaError {
@@ -93,6 +99,15 @@ impl std::fmt::Display for InlineQuotaError {
 impl std::error::Error for InlineQuotaError {}
 
 /// Why a call changes nothing although its quota would admit it.
+///
+/// ```
+/// use tollgate::{InlineQuota, OutOfRange, Throttle};
+///
+/// let quota = InlineQuota::new(4, 30, 60)?;
+/// let refund = Throttle::new(1_000)?.throttle("a", quota, -1);
+/// assert_eq!(refund, Err(OutOfRange::NothingOut));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutOfRange {
@@ -114,6 +129,15 @@ impl std::fmt::Display for OutOfRange {
 impl std::error::Error for OutOfRange {}
 
 /// Result of one call.
+///
+/// ```
+/// use tollgate::{InlineQuota, Throttle};
+///
+/// let quota = InlineQuota::new(4, 30, 60)?;
+/// let result = Throttle::new(1_000)?.throttle("a", quota, 2)?;
+/// assert_eq!((result.is_limited, result.limit, result.remaining), (false, 5, 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a request that is limited must not go on"]
 pub struct ThrottleResult {

@@ -60,6 +60,17 @@ impl Step {
 }
 
 /// A refund: the charge, and how much of it was used.
+///
+/// ```
+/// use tollgate::{KeyOp, Limiter, ManualClock, Refund, Span};
+///
+/// let limiter = Limiter::with_clock("1/s burst 10".parse()?, ManualClock::new())?;
+/// let decision = limiter.charge("a", 8);
+/// let refund = Refund { charged: 8, kept: 3, issued: decision.issued, delay: Span::ZERO };
+/// let _ = limiter.apply(limiter.key_hash("a"), &KeyOp::Refund(refund));
+/// assert_eq!(limiter.peek("a", 0).remaining(), 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refund {
     /// Units that the charge took.
@@ -187,6 +198,16 @@ pub(crate) fn mul_div_ceil(a: u64, b: u64, c: u64) -> Option<u64> {
 }
 
 /// Why numbers do not make a limit. The one catalogue for all algorithms.
+///
+/// ```
+/// use tollgate::{LimitError, Limiter};
+///
+/// let limiter = Limiter::new("5/s".parse()?)?;
+/// let error = limiter.change("fixed window 5/s".parse()?).unwrap_err();
+/// assert_eq!(error, LimitError::DifferentAlgorithm);
+/// println!("{error}; {}", error.hint());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {

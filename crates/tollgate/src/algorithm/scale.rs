@@ -70,6 +70,13 @@
 //! The caller of [`crate::Limiter::set_scale`] decides when there is pressure.
 
 /// A factor in 65536ths, above zero and at most one.
+///
+/// ```
+/// use tollgate::Scale;
+///
+/// let half = Scale::from_share(5_000);
+/// assert_eq!(half.apply_to(10), 5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scale(u32);
 

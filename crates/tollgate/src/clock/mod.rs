@@ -17,6 +17,25 @@ pub use monotonic::MonotonicClock;
 use crate::time::Moment;
 
 /// A source of moments. Cheap to clone: clones tell the same time.
+///
+/// ```
+/// use tollgate::{Clock, Limiter, Moment};
+///
+/// /// The time of tokio, which a test can pause.
+/// #[derive(Clone)]
+/// struct TokioClock(tokio::time::Instant);
+///
+/// impl Clock for TokioClock {
+///     fn now(&self) -> Moment {
+///         Moment::ORIGIN.plus(self.0.elapsed().into())
+///     }
+/// }
+///
+/// let clock = TokioClock(tokio::time::Instant::now());
+/// let limiter = Limiter::with_clock("5/s".parse()?, clock)?;
+/// assert!(limiter.check("a").is_admitted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Clock: Clone + Send + Sync + 'static {
     /// Now, as cheaply as this clock can tell. May be a little late, never early.
     fn now(&self) -> Moment;

@@ -11,6 +11,23 @@ use crate::table::KeyTable;
 use crate::time::Span;
 
 /// A limiter that was restored from bytes and has no clock yet.
+///
+/// ```
+/// use tollgate::snapshot::{RestoredLimiter, SnapshotReader, SnapshotWriter};
+/// use tollgate::{KeySecret, Limiter, ManualClock};
+///
+/// let (clock, secret) = (ManualClock::new(), KeySecret::random());
+/// let limiter = Limiter::with_secret("5/s".parse()?, clock.clone(), secret.clone())?;
+/// assert_eq!(limiter.charge("a", 3).remaining(), 2);
+///
+/// let mut snapshot = SnapshotWriter::default();
+/// limiter.save(&mut snapshot);
+/// let bytes = snapshot.into_bytes();
+/// let restored = RestoredLimiter::read(&mut SnapshotReader::new(&bytes))?;
+/// let limiter = restored.into_limiter(None, clock, secret).unwrap();
+/// assert_eq!(limiter.peek("a", 0).remaining(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct RestoredLimiter {
     limit: Limit,

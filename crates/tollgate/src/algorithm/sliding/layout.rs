@@ -1,6 +1,15 @@
 //! How the word of a sliding counter is divided.
 
 /// How much of the oldest part still counts.
+///
+/// ```
+/// use tollgate::{Algorithm, Estimate, Limit, Span};
+///
+/// let window = Span::from_secs(60);
+/// let strict = Algorithm::SlidingWindow { limit: 10, window, estimate: Estimate::Strict };
+/// assert_eq!(Limit::new(strict)?, "sliding window 10/min strict".parse()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Estimate {
     /// Spread over the time in which its arrivals came. A limit above 65 535 leaves no room for that

@@ -109,6 +109,25 @@ use slab::{NONE, Slab};
 pub use ticket::{Dispatched, Displaced, Enqueued, FairQueueConfig, Ticket};
 
 /// A queue of items `T` that is fair between flows `F`. See the [module](self) for the rules.
+///
+/// ```
+/// use tollgate::shape::{FairQueue, FairQueueConfig};
+///
+/// let mut queue = FairQueue::new(FairQueueConfig {
+///     depth: 1,
+///     max_running_per_flow: 1,
+///     max_queued_per_flow: 10,
+///     max_queued_total: 100,
+/// })?;
+/// for (flow, item) in [("a", "a1"), ("a", "a2"), ("b", "b1")] {
+///     let _ = queue.enqueue(flow, 1, 1, item).unwrap();
+/// }
+/// let first = queue.dispatch().unwrap();
+/// assert_eq!(first.item, "a1");
+/// queue.complete(first.ticket, 1);
+/// assert_eq!(queue.dispatch().unwrap().item, "b1"); // before a2, which came earlier
+/// # Ok::<(), tollgate::shape::FairQueueError>(())
+/// ```
 #[derive(Debug)]
 pub struct FairQueue<F, T, S = RandomState> {
     config: FairQueueConfig,

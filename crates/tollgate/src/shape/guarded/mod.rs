@@ -115,6 +115,18 @@ const HANGING_NS: u64 = 100_000_000;
 const STALL_NS: u64 = 1_000_000_000;
 
 /// A concurrency limit that follows the observed backend, with bounded drift. See the [module](self).
+///
+/// ```
+/// use tollgate::Span;
+/// use tollgate::shape::{Adaptive, AdaptiveLimit, Estimator, Sample};
+///
+/// let timeout = Span::from_secs(1);
+/// let bounds = Adaptive { by: Estimator::Aimd, min: 1, max: 100, initial: 10, timeout };
+/// let mut limit = AdaptiveLimit::new(&bounds)?;
+/// let sample = Sample { rtt_ns: 5_000_000, inflight: 10, dropped: false };
+/// assert!((1..=100).contains(&limit.sample(1_000_000_000, sample)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct AdaptiveLimit {
     by: Estimator,
