@@ -65,7 +65,7 @@ mod reset;
 mod script;
 mod script_call;
 mod send;
-pub mod settings;
+mod settings;
 mod store;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

@@ -24,10 +24,10 @@ mod limit_view;
 mod metrics;
 pub mod names;
 mod net;
-pub mod resp;
+mod resp;
 pub mod rls;
 pub(crate) mod run;
 mod supervisor;
 
-pub use resp::{RESP_KEYS, RESP_PORT, RespBind};
+pub use resp::{PasswordError, RESP_KEYS, RESP_PORT, RespBind, RespError};
 pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, ServerSettings, Started, run};
