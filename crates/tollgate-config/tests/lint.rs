@@ -112,3 +112,40 @@ fn what_does_not_look_like_a_variable_is_not_shown() {
     let loaded = parse("p.yaml", text.as_bytes()).unwrap();
     assert!(loaded.warnings.iter().all(|p| p.code != "unusual-variable"));
 }
+
+#[test]
+fn headers_that_clients_cannot_set_are_not_reported() {
+    let found = |file: &str| {
+        let limit = "{ name: a, key: header.x-key, tier: header.x-plan, cost: { from: header.x-cost, max: 5 }, allow: 5/s }";
+        let text =
+            format!("default: pass\ntiers: {{ pro: {{ times: 2 }} }}\n{file}limits: [{limit}]\n");
+        let problems = parse("p.yaml", text.as_bytes()).unwrap().warnings;
+        problems.iter().map(|p| p.code).collect::<Vec<_>>()
+    };
+    assert_eq!(found("").len(), 3);
+    assert_eq!(
+        found("trusted_headers: X-Key\n"),
+        ["tier-from-client", "cost-from-client"]
+    );
+    assert!(found("trusted_headers: [x-key, x-plan, x-cost]\n").is_empty());
+    let problems = parse("p.yaml", b"trusted_headers: 'x key'\nlimits: []").unwrap_err();
+    assert!(problems.iter().any(|p| p.code == "bad-name"), "{problems}");
+}
+
+#[test]
+fn fields_at_a_front_end_without_fields_are_reported() {
+    let codes_with = |file: &str, limit: &str| {
+        let text = format!("default: pass\n{file}limits: [{{ name: a, {limit}, allow: 5/s }}]\n");
+        let problems = parse("p.yaml", text.as_bytes()).unwrap().warnings;
+        problems.iter().any(|p| p.code == "no-fields")
+    };
+    let gateway = "gateway: { upstreams: 'http://127.0.0.1:3000' }\n";
+    assert!(codes_with(gateway, "key: field.user"));
+    assert!(codes_with(
+        gateway,
+        "key: ip, cost: { from: field.tokens, max: 5 }"
+    ));
+    assert!(codes_with("", "match: { domain: edge }, key: field.user"));
+    assert!(!codes_with(gateway, "key: header.x-user"));
+    assert!(!codes_with("", "key: field.user"));
+}

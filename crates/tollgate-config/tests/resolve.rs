@@ -259,6 +259,85 @@ fn costs_are_resolved() {
 }
 
 #[test]
+fn numbers_and_rates_have_thousands_and_millions() {
+    let quota = |text: &str| tollgate_config::quota_from(text).unwrap().to_string();
+    for text in [
+        "100k/min",
+        "100_000/min",
+        "100k per minute",
+        "allow: 100k per min, burst: 100k",
+    ] {
+        assert_eq!(
+            quota(text),
+            "token bucket 100000/min burst 100000",
+            "{text}"
+        );
+    }
+    assert_eq!(
+        quota("algorithm: leaky-bucket, allow: 3k/s, queue: 2M"),
+        "leaky bucket 3000/s queue 2000000"
+    );
+    // A span of the rate, not a million.
+    assert_eq!(quota("allow: 1/s, burst: 1m"), "token bucket 1/s burst 60");
+}
+
+#[test]
+fn a_tier_is_found_by_its_keys() {
+    let head = "default: pass\ntiers: { free: { keys: initech }, pro: { times: 10, keys: [Acme, globex] } }\n";
+    let members = |rest: &str| {
+        let policy = policy(&format!("{head}{rest}"));
+        let of_limit = policy.limits.into_iter().filter_map(|limit| limit.tiers);
+        let of_limit = of_limit.map(|tiers| (tiers.source, tiers.members));
+        let of_queue = policy.queues.into_iter().filter_map(|queue| queue.weights);
+        let of_queue = of_queue.map(|weights| (weights.source, weights.members));
+        let (source, members) = of_limit.chain(of_queue).next().unwrap();
+        assert_eq!(source, Source::Header("x-key".into()));
+        members.unwrap()
+    };
+    let plain = members("limits: [{ name: a, key: [header.x-key, ip], allow: 5/s, tier: key }]");
+    assert_eq!(plain.tiers.len(), 3);
+    assert_eq!(
+        (plain.tiers.get("initech"), plain.tiers.get("Acme")),
+        (Some(&0), Some(&1))
+    );
+    let folded =
+        members("limits: [{ name: a, key: header.x-key|lowercase, allow: 5/s, tier: key }]");
+    assert_eq!(
+        (folded.lowercase, folded.tiers.get("acme")),
+        (true, Some(&1))
+    );
+    let queue =
+        members("queues: [{ name: a, flow: header.x-key, at_once: 5, tier: key }]\nlimits: []");
+    assert_eq!(queue.tiers.get("globex"), Some(&1));
+
+    for (text, code) in [
+        (
+            "tiers: { a: { keys: [x] }, b: { keys: [x] } }",
+            "duplicate-key",
+        ),
+        ("tiers: { a: { keys: [' '] } }", "bad-key"),
+        (
+            "tiers: { a: {} }\nlimits: [{ name: a, key: header.x, allow: 5/s, tier: key }]",
+            "no-tiers",
+        ),
+        (
+            "tiers: { a: { keys: x } }\nlimits: [{ name: a, allow: 5/s, tier: key }]",
+            "bad-source",
+        ),
+        (
+            "tiers: { a: { keys: x } }\nlimits: [{ name: a, key: ip, allow: 5/s, tier: key }]",
+            "bad-source",
+        ),
+    ] {
+        let problems = parse("p.yaml", text.as_bytes()).unwrap_err();
+        assert!(
+            problems.iter().any(|p| p.code == code),
+            "{text}: {problems}"
+        );
+    }
+}
+
+#[test]
 fn tiers_scale_exactly() {
     let text = "default: pass\ntiers: { free: {}, half: { times: 0.5 }, pro: { times: 2.5, weight: 4 } }\n\
                 limits: [{ name: a, key: ip, allow: 5/s, burst: 10, tier: descriptor.plan }]";

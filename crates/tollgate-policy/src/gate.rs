@@ -532,6 +532,9 @@ impl CompiledRule {
         let tiers = self.rule.tiers.as_ref()?;
         let name = request.text(&tiers.source, &self.rule.matches)?;
         let name = name.trim_ascii();
+        if let Some(members) = &tiers.members {
+            return members.tier_of(name);
+        }
         tiers
             .tiers
             .iter()

@@ -17,7 +17,7 @@ use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::gate::PolicyGate;
 use super::path::PathRules;
-use super::rule::{CostRule, KeyPart, Match, MissingKey, Source};
+use super::rule::{CostRule, KeyPart, Match, MissingKey, Source, TierMembers};
 use tollgate::Clock;
 use tollgate::Rate;
 use tollgate::Span;
@@ -57,8 +57,10 @@ pub struct QueueRule {
 /// Weights by class of client.
 #[derive(Clone, Debug)]
 pub struct TierWeights {
-    /// The source of the class name.
+    /// The source of the class name, or of a member.
     pub source: Source,
+    /// The members of the classes. `None`: the source is the class name.
+    pub members: Option<Arc<TierMembers>>,
     /// The classes and their weights, each at least 1. A request of no class has 1.
     pub tiers: Vec<(Arc<str>, u32)>,
 }
@@ -150,8 +152,14 @@ impl<C: Clock> PolicyGate<C> {
         let key = request.key_by(&rule.flow, missing, &rule.matches)?;
         let tier = rule.weights.as_ref().and_then(|weights| {
             let name = request.text(&weights.source, &rule.matches)?;
-            let is_named = |tier: &(Arc<str>, u32)| tier.0.as_bytes() == name.trim_ascii();
-            weights.tiers.iter().position(is_named)
+            let name = name.trim_ascii();
+            match &weights.members {
+                Some(members) => members.tier_of(name),
+                None => weights
+                    .tiers
+                    .iter()
+                    .position(|(tier, _)| tier.as_bytes() == name),
+            }
         });
         let weight = rule.weights.as_ref().zip(tier);
         let weight = weight.and_then(|(weights, tier)| weights.tiers.get(tier));

@@ -3,6 +3,7 @@
 //! The builder has validated everything: names are unique, numbers make limits, patterns are read. A policy has no
 //! live state; [`super::PolicyGate`] adds it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -202,10 +203,33 @@ impl Default for MissingKey {
 /// Classes of clients with quotas of their own.
 #[derive(Clone, Debug)]
 pub struct Tiers {
-    /// The source of the tier's name.
+    /// The source of the tier's name, or of a member.
     pub source: Source,
+    /// The members of the tiers. `None`: the source is the tier's name.
+    pub members: Option<Arc<TierMembers>>,
     /// The tiers. A request of no tier has the limit's own quota.
     pub tiers: Vec<TierQuota>,
+}
+
+/// Which keys belong to which tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TierMembers {
+    /// Do upper and lower case count as the same? Then the keys are in lower case.
+    pub lowercase: bool,
+    /// The index of the tier of each key.
+    pub tiers: HashMap<String, usize>,
+}
+
+impl TierMembers {
+    /// The tier of a key.
+    pub(crate) fn tier_of(&self, key: &[u8]) -> Option<usize> {
+        let key = std::str::from_utf8(key).ok()?;
+        match self.lowercase {
+            true => self.tiers.get(&key.to_lowercase()),
+            false => self.tiers.get(key),
+        }
+        .copied()
+    }
 }
 
 /// The quota of one tier.

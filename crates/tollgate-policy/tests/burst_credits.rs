@@ -215,6 +215,7 @@ fn pressure_makes_both_smaller_down_to_the_floor_of_a_tier() {
     let mut rule = rule(tenfold().quota().unwrap());
     rule.tiers = Some(Tiers {
         source: Source::Header("user".into()),
+        members: None,
         tiers: vec![TierQuota {
             name: "ann".into(),
             weight: 1,

@@ -433,6 +433,7 @@ fn tiers_have_quotas_of_their_own() {
     one.key = by(header("user"));
     one.tiers = Some(Tiers {
         source: header("plan"),
+        members: None,
         tiers: vec![TierQuota {
             name: Arc::from("pro"),
             weight: 4,

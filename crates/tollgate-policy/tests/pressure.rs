@@ -202,6 +202,7 @@ fn tiered() -> LimitRule {
         key: vec![KeyPart::new(header("x-user"))],
         tiers: Some(Tiers {
             source: header("x-tier"),
+            members: None,
             tiers: vec![tier("paid", 100), tier("free", 100)],
         }),
         overrides: vec![Override {

@@ -278,6 +278,7 @@ fn an_override_takes_over_what_was_used_in_a_tier_and_gives_it_back() {
         let mut policy = policy(&[("one", bucket(2))]);
         policy.limits[0].tiers = Some(Tiers {
             source: Source::Header("plan".into()),
+            members: None,
             tiers: vec![TierQuota {
                 name: Arc::from("gold"),
                 weight: 1,

@@ -428,6 +428,7 @@ async fn served_requests_are_counted_by_tier() {
     let mut rule = rule(10);
     rule.weights = Some(TierWeights {
         source: Source::Header("plan".into()),
+        members: None,
         tiers: vec![(Arc::from("free"), 1), (Arc::from("paid"), 4)],
     });
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -464,6 +465,7 @@ async fn a_tier_keeps_its_counter_in_any_order_of_the_rule() {
         let mut rule = rule(1);
         rule.weights = Some(TierWeights {
             source: Source::Header("plan".into()),
+            members: None,
             tiers: names.iter().map(|name| (Arc::from(*name), 1)).collect(),
         });
         rule

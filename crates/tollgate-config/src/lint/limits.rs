@@ -44,14 +44,25 @@ pub(super) fn covers(rules: &[LimitRule], now: Moment) -> Vec<&Match> {
     all
 }
 
-/// Reports on one limit; the limits in `covers` apply beside it.
+/// What the file says beside a limit.
+pub(super) struct Context<'f> {
+    /// Limits that a client cannot evade, which apply beside it.
+    pub(super) covers: &'f [&'f Match],
+    /// Headers that clients cannot set.
+    pub(super) trusted_headers: &'f [String],
+    /// Does the file configure a gateway?
+    pub(super) has_gateway: bool,
+    pub(super) now: Moment,
+}
+
+/// Reports on one limit.
 pub(super) fn lint(
     rule: &LimitRule,
     spans: &FieldSpans,
-    covers: &[&Match],
-    now: Moment,
+    context: &Context<'_>,
     report: &Report<'_>,
 ) {
+    let now = context.now;
     if rule.mode == Mode::Off {
         if rule.reason.is_none() {
             report.note(
@@ -82,9 +93,10 @@ pub(super) fn lint(
     overrides(rule, spans, now, report);
     memory(rule, spans, report);
     missing_key(rule, spans, report);
-    rotation(rule, spans, covers, report);
+    rotation(rule, spans, context, report);
+    absent_fields(rule, spans, context, report);
     if rule.reason.is_none() {
-        surprises(rule, spans, report);
+        surprises(rule, spans, context, report);
     }
 }
 
@@ -278,24 +290,27 @@ fn missing_key(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
 }
 
 /// Can a client choose this value freely?
-fn is_chosen(source: &Source) -> bool {
+fn is_chosen(source: &Source, context: &Context<'_>) -> bool {
+    if let Source::Header(name) = source {
+        return !context.trusted_headers.contains(name);
+    }
     matches!(
         source,
-        Source::Header(_)
-            | Source::Query(_)
-            | Source::Cookie(_)
-            | Source::Field(_)
-            | Source::Path
-            | Source::Capture(_)
+        Source::Query(_) | Source::Cookie(_) | Source::Field(_) | Source::Path | Source::Capture(_)
     )
 }
 
-fn rotation(rule: &LimitRule, spans: &FieldSpans, covers: &[&Match], report: &Report<'_>) {
-    let chosen = !rule.key.is_empty() && rule.key.iter().all(|part| is_chosen(&part.source));
+fn rotation(rule: &LimitRule, spans: &FieldSpans, context: &Context<'_>, report: &Report<'_>) {
+    let is_chosen = |part: &KeyPart| is_chosen(&part.source, context);
+    let chosen = !rule.key.is_empty() && rule.key.iter().all(is_chosen);
     if rule.mode != Mode::Enforce || !chosen {
         return;
     }
-    if covers.iter().any(|wide| is_wider(wide, &rule.matches)) {
+    if context
+        .covers
+        .iter()
+        .any(|wide| is_wider(wide, &rule.matches))
+    {
         return;
     }
     let names: Vec<String> = rule
@@ -310,12 +325,44 @@ fn rotation(rule: &LimitRule, spans: &FieldSpans, covers: &[&Match], report: &Re
             "a client that changes `{}` with every request gets a new allowance each time",
             names.join("`, `")
         ),
-        "add a looser limit with `key: ip` for the same requests",
+        "add a looser limit with `key: ip` for the same requests, or list headers that a proxy sets or removes in \
+         `trusted_headers` at the top",
+    );
+}
+
+/// Reports fields of `/v1/check` in a limit for requests of a front end that has none.
+fn absent_fields(rule: &LimitRule, spans: &FieldSpans, context: &Context<'_>, report: &Report<'_>) {
+    let of_envoy = rule.matches.domain.is_some()
+        || !rule.matches.descriptor.is_empty()
+        || !rule.matches.entries.is_empty();
+    let front_end = match (of_envoy, context.has_gateway) {
+        (true, _) => "Envoy",
+        (false, true) => "a gateway",
+        (false, false) => return,
+    };
+    let key = rule.key.iter().map(|part| ("key", &part.source));
+    let tier = rule.tiers.iter().map(|tiers| ("tier", &tiers.source));
+    let cost = match &rule.cost {
+        CostRule::From { source, .. } => Some(("cost", source)),
+        _ => None,
+    };
+    let mut all = key.chain(tier).chain(cost);
+    let Some((part, source)) = all.find(|(_, source)| matches!(source, Source::Field(_))) else {
+        return;
+    };
+    report.warn(
+        spans.at(part),
+        "no-fields",
+        format!(
+            "requests of {front_end} have no fields, so `{}` is always missing there",
+            source_text(source)
+        ),
+        "only `/v1/check` and `TOLLGATE.CHECK` have fields; write a part that the requests have, such as `header.x-user`",
     );
 }
 
 /// Notes on what works but may surprise.
-fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
+fn surprises(rule: &LimitRule, spans: &FieldSpans, context: &Context<'_>, report: &Report<'_>) {
     const SILENCE: &str = "a `reason` in the limit silences this note";
     if let Algorithm::Concurrency { ttl, .. } = rule.quota.limit.algorithm() {
         report.note(
@@ -340,7 +387,7 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         );
     }
     if let CostRule::From { source, .. } = &rule.cost
-        && is_chosen(source)
+        && is_chosen(source, context)
     {
         report.note(
             spans.at("cost"),
@@ -353,7 +400,8 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         );
     }
     if let Some(tiers) = &rule.tiers
-        && is_chosen(&tiers.source)
+        && tiers.members.is_none()
+        && is_chosen(&tiers.source, context)
     {
         report.note(
             spans.at("tier"),

@@ -26,11 +26,21 @@ pub(crate) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     lists::lint(draft, now, report);
     let policy = &draft.policy;
     let covers = limits::covers(&policy.limits, now);
+    let context = limits::Context {
+        covers: &covers,
+        trusted_headers: &draft.trusted_headers,
+        has_gateway: draft.file.has("gateway"),
+        now,
+    };
     for (rule, spans) in policy.limits.iter().zip(&draft.limits) {
-        limits::lint(rule, spans, &covers, now, report);
+        limits::lint(rule, spans, &context, report);
     }
     if let (DefaultAction::Limit(rule), Some(spans)) = (&policy.default, &draft.default) {
-        limits::lint(rule, spans, &[], now, report);
+        let context = limits::Context {
+            covers: &[],
+            ..context
+        };
+        limits::lint(rule, spans, &context, report);
     }
     always_on(draft, report);
     queues::lint(draft, report);

@@ -11,7 +11,7 @@ use super::expect::{check_names, expect};
 use super::fields::{FieldSpans, Fields, Listed};
 use super::gateway::{Gateway, gateway};
 use super::item::Item;
-use super::key::V6_BITS;
+use super::key::{V6_BITS, is_token};
 use super::limit::{FileDefaults, default_limit, default_max_keys, limit};
 use super::lists::list;
 use super::matching::network;
@@ -46,6 +46,8 @@ pub(crate) struct Draft {
     pub(crate) gateway: Gateway,
     pub(crate) expect: Vec<ExpectedCase>,
     pub(crate) file: FieldSpans,
+    /// Headers that clients cannot set, in lower case.
+    pub(crate) trusted_headers: Vec<String>,
     /// Trusted networks that are too wide to hold only proxies.
     pub(crate) wide_networks: Vec<Place>,
 }
@@ -83,6 +85,7 @@ pub(crate) fn file(root: Item<'_>) -> Read<Draft> {
     let privacy = [("plain", Privacy::Plain), ("hashed", Privacy::Hashed)];
     let privacy = fields.read("key_privacy", |n| choice(n, "a way to show keys", &privacy));
     let (proxies, wide_networks) = proxies(&fields);
+    let trusted_headers = fields.read_each("trusted_headers", header_name);
     let paths = fields.read("paths", paths);
     let answers = fields.read("headers", headers);
     let tiers = fields.read("tiers", tiers).map(Option::unwrap_or_default);
@@ -147,6 +150,7 @@ pub(crate) fn file(root: Item<'_>) -> Read<Draft> {
         gateway: gateway?.unwrap_or_default(),
         expect,
         file: fields.spans(),
+        trusted_headers: trusted_headers?,
         wide_networks,
     })
 }
@@ -181,6 +185,19 @@ fn version(node: Item<'_>) -> Read<()> {
             "write `version: 1`, or remove it",
         )),
     }
+}
+
+/// Reads the name of a header.
+fn header_name(node: Item<'_>) -> Read<String> {
+    let name = text(node)?;
+    if is_token(name) {
+        return Ok(name.to_ascii_lowercase());
+    }
+    Err(node.error(
+        "bad-name",
+        format!("{} is not the name of a header", quoted(name)),
+        "write letters, digits and hyphens, such as `x-api-key`",
+    ))
 }
 
 /// Reads the trusted proxies, and which of them are suspiciously wide networks. By default none is trusted.

@@ -13,7 +13,7 @@ use tollgate_policy::{
 use super::cost::cost;
 use super::fields::{FieldSpans, Fields, each};
 use super::item::Item;
-use super::key::{key, source};
+use super::key::key;
 use super::matching::matches;
 use super::overrides::overrides;
 use super::quota::QuotaFields;
@@ -21,7 +21,7 @@ use super::scalar::{choice, percentage, prose, text};
 use super::scale::scaled;
 use super::sharing::{apply_sharing, sharing};
 use super::store_error::on_store_error;
-use super::tiers::Tier;
+use super::tiers::{Tier, tier_finder};
 use super::when::moment;
 use crate::problem::Place;
 use crate::report::{Read, Report, quoted};
@@ -185,8 +185,9 @@ fn body(
         choice(n, "what happens without a key", &missing)
     });
     let cost = fields.read("cost", |n| cost(n, defaults.v6, defaults.paths));
-    let tiers = tiers(fields, what, quota.as_ref().ok(), defaults);
     let key = key.map(Option::unwrap_or_default);
+    let own_key = key.as_deref().ok();
+    let tiers = tiers(fields, what, quota.as_ref().ok(), own_key, defaults);
     let overrides = match (&written, &key) {
         (Ok(written), Ok(key)) => fields.read("overrides", |n| overrides(n, key, written, name)),
         _ => Ok(None),
@@ -307,12 +308,13 @@ fn tiers(
     fields: &Fields<'_>,
     what: &str,
     quota: Option<&Quota>,
+    key: Option<&[KeyPart]>,
     defaults: &FileDefaults<'_>,
 ) -> Read<Option<Tiers>> {
     let Some(node) = fields.get("tier") else {
         return Ok(None);
     };
-    let source = tier_source(node, what, "times: 10", defaults)?;
+    let found = tier_finder(node, what, "times: 10", defaults.v6, defaults.tiers, key)?;
     let (Some(all), Some(quota)) = (defaults.tiers, quota) else {
         return Ok(None);
     };
@@ -330,36 +332,10 @@ fn tiers(
         }
     });
     Ok(Some(Tiers {
-        source,
+        source: found.source,
+        members: found.members,
         tiers: tiers?,
     }))
-}
-
-/// Reads where a request names its tier; the file must have tiers.
-pub(super) fn tier_source(
-    node: Item<'_>,
-    what: &str,
-    sample: &str,
-    defaults: &FileDefaults<'_>,
-) -> Read<Source> {
-    let found = source(node, defaults.v6)?;
-    if let Source::Address { .. } = found {
-        return Err(node.error(
-            "bad-source",
-            "an address is not the name of a tier",
-            "write which part of a request names the tier, such as `header.x-plan`",
-        ));
-    }
-    if defaults.tiers.is_some_and(<[Tier]>::is_empty) {
-        return Err(node.error(
-            "no-tiers",
-            format!("{what} names a tier, but the file has none"),
-            format!(
-                "add `tiers: {{ free: {{}}, pro: {{ {sample} }} }}` at the top, or remove `tier`"
-            ),
-        ));
-    }
-    Ok(found)
 }
 
 /// The largest cost of one request, as far as the policy sets it.

@@ -11,14 +11,15 @@ use std::ops::RangeInclusive;
 use tollgate::Span;
 use tollgate::shape::fair_queue::MAX_COST_PER_WEIGHT;
 use tollgate::shape::{Adaptive, Estimator};
-use tollgate_policy::{CostRule, MissingKey, QueueConcurrency, QueueRule, TierWeights};
+use tollgate_policy::{CostRule, KeyPart, MissingKey, QueueConcurrency, QueueRule, TierWeights};
 
 use super::fields::{FieldSpans, Fields, Listed};
 use super::item::Item;
 use super::key::key;
-use super::limit::{FileDefaults, captures, match_hint, max_cost, required_name, tier_source};
+use super::limit::{FileDefaults, captures, match_hint, max_cost, required_name};
 use super::matching::matches;
 use super::scalar::{choice, integer, rate, span_within, text};
+use super::tiers::tier_finder;
 use crate::report::Read;
 use crate::shape;
 use crate::yaml::Value;
@@ -88,7 +89,9 @@ fn queue(
     let flow = fields.read("flow", |n| key(n, defaults.v6));
     let flow = flow.map(Option::unwrap_or_default);
     let missing_key = fields.read("missing_key", |n| missing_key(n, defaults.v6));
-    let weights = fields.read("tier", |n| weights(n, &what, defaults));
+    let weights = fields.read("tier", |n| {
+        weights(n, &what, flow.as_deref().ok(), defaults)
+    });
     let cost = fields.read("cost", |n| cost(n, defaults));
     let (at_once, at_once_per_flow) = at_once_fields(&fields);
     let rate = rate_and_burst(&fields, BURST_MAX, "10");
@@ -147,10 +150,16 @@ fn missing_key(node: Item<'_>, v6: u8) -> Read<MissingKey> {
 }
 
 /// Reads where a request names its tier. None if there is an error in the tiers.
-fn weights(node: Item<'_>, what: &str, defaults: &FileDefaults<'_>) -> Read<Option<TierWeights>> {
-    let source = tier_source(node, what, "weight: 4", defaults)?;
+fn weights(
+    node: Item<'_>,
+    what: &str,
+    flow: Option<&[KeyPart]>,
+    defaults: &FileDefaults<'_>,
+) -> Read<Option<TierWeights>> {
+    let found = tier_finder(node, what, "weight: 4", defaults.v6, defaults.tiers, flow)?;
     Ok(defaults.tiers.map(|all| TierWeights {
-        source,
+        source: found.source,
+        members: found.members,
         tiers: all
             .iter()
             .map(|tier| (tier.name.as_str().into(), tier.weight))

@@ -1,6 +1,6 @@
 //! Scalars: texts, numbers, percentages, time spans, enumerated words.
 //!
-//! Numbers are digits with an optional `_` between them. Floats, exponents and signs are rejected: a limit is exact, and
+//! Numbers are digits with an optional `_` between them, and an optional `k` or `M` behind them. Floats, exponents and signs are rejected: a limit is exact, and
 //! so is its notation.
 
 use std::ops::RangeInclusive;
@@ -96,8 +96,19 @@ pub(crate) enum NotDigits {
     Other,
 }
 
-/// The number that these digits represent.
+/// The number that these digits represent; `k` and `M` behind them stand for thousands and millions.
 pub(crate) fn digits(text: &str) -> Result<u64, NotDigits> {
+    for (suffix, scale) in [('k', 1_000_u64), ('K', 1_000), ('M', 1_000_000)] {
+        let number = text.strip_suffix(suffix).map(plain_digits);
+        if let Some(Ok(number)) = number {
+            return number.checked_mul(scale).ok_or(NotDigits::TooLarge);
+        }
+    }
+    plain_digits(text)
+}
+
+/// The same without `k` and `M`.
+pub(crate) fn plain_digits(text: &str) -> Result<u64, NotDigits> {
     let plain = text.replace('_', "");
     let all_digits = !plain.is_empty() && plain.bytes().all(|b| b.is_ascii_digit());
     if all_digits && !text.starts_with('_') && !text.ends_with('_') {

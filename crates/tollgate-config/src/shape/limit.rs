@@ -68,7 +68,8 @@ section! {
         missing_key: Option<MissingKey>,
         /// How many units a request takes. Default: what the caller sets, or 1.
         cost: Option<Cost>,
-        /// Where a request names the client's tier, such as `header.x-plan`.
+        /// Where a request names the client's tier, such as `header.x-plan`, or `key`: the tier that lists the first part of
+        /// the limit's key among its `keys`.
         tier: Option<String>,
         /// Other quotas for single keys.
         overrides: Option<Vec<Override>>,

@@ -81,6 +81,9 @@ section! {
         trusted_proxies: Option<OneOrMany<String>>,
         /// The header in which these proxies name the client's address. Default: `x-forwarded-for`.
         client_address: Option<ClientAddress>,
+        /// Request headers that clients cannot set, because a proxy sets or removes them. Only `tollgate check` uses them: it
+        /// does not warn about keys, tiers and costs in them. Default: none.
+        trusted_headers: Option<OneOrMany<String>>,
         /// How paths are compared.
         paths: Option<Paths>,
         /// What responses to clients contain.
@@ -114,12 +117,12 @@ pub(crate) enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
-/// A whole number; `_` may separate digits.
+/// A whole number; `_` may separate digits, `k` and `M` behind them are thousands and millions.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
 pub(crate) enum Number {
     Digits(u64),
-    Text(#[schemars(regex(pattern = r"^[0-9][0-9_]*$"))] String),
+    Text(#[schemars(regex(pattern = r"^[0-9][0-9_]*[kKM]?$"))] String),
 }
 
 /// A number or a text.
@@ -222,6 +225,8 @@ section! {
         times: Option<Decimal>,
         /// Its weight in fair queues, from 1 to 1000000. Default: 1.
         weight: Option<Number>,
+        /// The keys that belong to it, for limits and queues with `tier: key`.
+        keys: Option<OneOrMany<String>>,
     }
 }
 

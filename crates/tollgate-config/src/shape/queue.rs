@@ -23,7 +23,8 @@ section! {
         /// The flow of a request whose `flow` is missing: its address (`ip`), or one for all such requests (`shared`).
         /// Default: `ip`.
         missing_key: Option<MissingFlow>,
-        /// Where a request names the client's tier; tiers have a `weight`.
+        /// Where a request names the client's tier, or `key`: the tier that lists the first part of `flow` among its `keys`.
+        /// Tiers have a `weight`.
         tier: Option<String>,
         /// How much a request takes of its flow's share. Default: 1.
         cost: Option<Cost>,

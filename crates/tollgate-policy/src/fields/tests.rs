@@ -233,6 +233,7 @@ fn the_reported_quota_is_that_of_the_tier() {
     let mut of = rule("x", limit(1));
     of.tiers = Some(super::super::Tiers {
         source: super::super::Source::Field("plan".into()),
+        members: None,
         tiers: vec![TierQuota {
             name: "pro".into(),
             weight: 4,

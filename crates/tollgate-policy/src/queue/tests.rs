@@ -238,6 +238,7 @@ fn weighted(tiers: &[(&str, u32)]) -> QueueRule {
         flow: header("x-key"),
         weights: Some(TierWeights {
             source: Source::Header("x-plan".into()),
+            members: None,
             tiers: tiers.collect(),
         }),
         ..queue("all")

@@ -1,7 +1,7 @@
 //! Sizes: `65536`, `10MB`, `64KiB`.
 
 use super::super::item::Item;
-use super::super::scalar::{NotDigits, digits, text};
+use super::super::scalar::{NotDigits, plain_digits, text};
 use crate::report::{Read, quoted};
 
 /// The largest size that is read: a TiB.
@@ -44,7 +44,7 @@ pub(super) fn size(node: Item<'_>) -> Read<u64> {
             None => wrong(format!("{} is not a size", quoted(text)), SAMPLE),
         });
     };
-    let bytes = match digits(number) {
+    let bytes = match plain_digits(number) {
         Ok(number) => number.checked_mul(*times),
         Err(NotDigits::TooLarge) => None,
         Err(_) => return Err(wrong(format!("{} is not a size", quoted(text)), SAMPLE)),
