@@ -139,4 +139,7 @@ python_package redis redis-py
 python_package grpcio
 python_package grpcio-health-checking
 python_package grpcio-reflection
-node_packages ratelimit-header-parser structured-headers ioredis redis
+python_package fastapi
+python_package httpx
+python_package uvicorn
+node_packages ratelimit-header-parser structured-headers ioredis redis express

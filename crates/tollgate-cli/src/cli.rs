@@ -8,7 +8,10 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::Bench;
+use crate::color::Color;
+use crate::init::Init;
 use crate::input::{self, AddressOrOff};
+use crate::manual::{Completions, Man};
 use crate::policy_test::Test;
 
 const EXAMPLES: &str = "\
@@ -17,6 +20,7 @@ Examples:
   tollgate try 'allow: 5/s, burst: 10' '0s*11' 200ms eleven at once, one more 200 ms later
   tollgate try 10/min 1s-20s/1s                      one every second
   tollgate limits                                    every algorithm, its bound and its use
+  tollgate init                                      policies to start with
   tollgate serve                                     the decision service, on a built-in example
   tollgate gateway --upstream http://127.0.0.1:3000  a reverse proxy with limits, in front of an app
   tollgate explain --path /api/rides/request         which limits a request would meet
@@ -25,7 +29,10 @@ Examples:
   tollgate doctor tollgate.yaml                      a check of the store of a policy
   tollgate bench resp://127.0.0.1:6379 --audit       measures a limiter, and whether it admits too much
 
-`tollgate try --help` says how limits and arrivals are written.";
+`tollgate try --help` says how limits and arrivals are written.
+
+Exit codes of all commands: 0 fine; 1 it ran and found problems (errors in a policy, a refusal, a failed case, too much
+admitted); 2 it could not run (bad arguments, an unreadable file, a taken port).";
 
 const TRY_EXAMPLES: &str = "\
 LIMIT is one argument, so put it in quotes. It has the fields of a limit in the policy file that say how much:
@@ -72,14 +79,25 @@ Examples:
   tollgate check tollgate.yaml
   tollgate check tollgate.yaml --deny-warnings       for a build: warnings fail as well
   tollgate check - --json < tollgate.yaml            one JSON object for each problem, and a summary
+  tollgate check tollgate.yaml --format github       annotations in a GitHub workflow; sarif for code scanning
   tollgate schema > tollgate.schema.json             for editors that complete and check YAML
 
-The exit code is 0 if the policy can be used, 1 if it cannot, 2 if the file cannot be read.";
+Exit codes: 0 the policy can be used; 1 it cannot; 2 the file cannot be read.";
 
 /// Rate limits: try them, check them, serve them, explain them.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, after_help = EXAMPLES)]
+#[command(name = "tollgate", version, after_help = EXAMPLES, max_term_width = 120)]
 pub(crate) struct Cli {
+    /// When output is coloured: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t = Color::Auto,
+        global = true,
+        hide_possible_values = true
+    )]
+    pub(crate) color: Color,
     /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -96,12 +114,18 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write a commented policy for a common case, with its tests
+    Init(Init),
     /// Check a policy file: all errors and warnings, where they are, and how to fix them
     Check(Check),
     /// Run the cases that a policy has under `expect`, on a virtual clock
     Test(Test),
     /// Print the JSON Schema of the policy file
     Schema,
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Print the manual page of a command, or write all pages
+    Man(Man),
     /// Run the decision service
     Serve(Serve),
     /// Run the gateway: a reverse proxy with limits and fair queues
@@ -195,12 +219,28 @@ pub(crate) struct Try {
 pub(crate) struct Check {
     /// The policy file; `-` is standard input
     pub(crate) file: String,
-    /// Print one JSON object for each problem, and a summary
-    #[arg(long)]
+    /// The format of the problems
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    pub(crate) format: CheckFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
     /// Fail on warnings as on errors
     #[arg(long)]
     pub(crate) deny_warnings: bool,
+}
+
+/// The formats of problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckFormat {
+    /// Text with the lines of the file
+    Text,
+    /// One JSON object for each problem, and a summary
+    Json,
+    /// Annotations of GitHub Actions
+    Github,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -211,7 +251,7 @@ Examples:
                                                      counts and overrides survive a restart
   tollgate serve --policy tollgate.yaml --rls 127.0.0.1:8081
                                                      also for Envoy
-  tollgate serve --listen 0.0.0.0:8080 --admin 127.0.0.1:9090
+  tollgate serve --listen 0.0.0.0:8080 --admin 127.0.0.1:9070
   tollgate serve --resp 127.0.0.1:6390               also for Redis clients: redis-cli -p 6390 CL.THROTTLE user:42 9 5 1
 
 Signals: SIGHUP reloads the policy. SIGTERM and SIGINT finish the requests in flight and stop; a second one
@@ -222,13 +262,28 @@ stops at once.";
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct Serve {
     /// The policy file; by default the built-in ride-hailing example
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_POLICY")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_POLICY",
+        help_heading = "Policy"
+    )]
     pub(crate) policy: Option<PathBuf>,
     /// Instead of a policy: a folder with files of Envoy's rate limit service, reloaded when they change
-    #[arg(long, value_name = "FOLDER", conflicts_with = "policy")]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        conflicts_with = "policy",
+        help_heading = "Policy"
+    )]
     pub(crate) envoy_config: Option<PathBuf>,
     /// With --envoy-config: the store that several services share, such as redis://10.0.0.5
-    #[arg(long, value_name = "URL", requires = "envoy_config")]
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "envoy_config",
+        help_heading = "Policy"
+    )]
     pub(crate) store: Option<String>,
     /// The address of the decision API
     #[arg(
@@ -236,18 +291,29 @@ pub(crate) struct Serve {
         value_name = "ADDRESS",
         env = "TOLLGATE_LISTEN",
         default_value = "127.0.0.1:8080",
-        value_parser = input::address
+        value_parser = input::address,
+        help_heading = "Decisions"
     )]
     pub(crate) listen: SocketAddr,
     /// The address of Envoy's rate limit service, such as 127.0.0.1:8081; closed by default
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RLS", value_parser = input::address)]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RLS", value_parser = input::address, help_heading = "Decisions")]
     pub(crate) rls: Option<SocketAddr>,
     /// Threads that answer decisions; one for each processor by default
-    #[arg(long, value_name = "NUMBER", value_parser = threads())]
+    #[arg(long, value_name = "NUMBER", value_parser = threads(), help_heading = "Decisions")]
     pub(crate) threads: Option<usize>,
     /// Where Redis clients are answered, if they are.
     #[command(flatten)]
     pub(crate) resp: Resp,
+    /// The address of the admin API (health, metrics, overrides), or `off`
+    #[arg(
+        long,
+        value_name = "ADDRESS|off",
+        env = "TOLLGATE_ADMIN",
+        default_value = "127.0.0.1:9070",
+        value_parser = input::address_or_off,
+        help_heading = "Admin"
+    )]
+    pub(crate) admin: AddressOrOff,
     /// Where operators are answered, the state, the log.
     #[command(flatten)]
     pub(crate) common: Common,
@@ -261,21 +327,32 @@ pub(crate) struct Resp {
         long = "resp",
         value_name = "ADDRESS",
         env = "TOLLGATE_RESP",
-        value_parser = input::address
+        value_parser = input::address,
+        help_heading = "Redis clients"
     )]
     pub(crate) address: Option<SocketAddr>,
     /// A file with the password of Redis clients; required unless the address is loopback
-    #[arg(long = "resp-password-file", value_name = "FILE", requires = "address")]
+    #[arg(
+        long = "resp-password-file",
+        value_name = "FILE",
+        requires = "address",
+        help_heading = "Redis clients"
+    )]
     pub(crate) password_file: Option<PathBuf>,
     /// Accept only TOLLGATE.* commands: Redis clients cannot choose their own limits
-    #[arg(long = "resp-policy-only", requires = "address")]
+    #[arg(
+        long = "resp-policy-only",
+        requires = "address",
+        help_heading = "Redis clients"
+    )]
     pub(crate) policy_only: bool,
     /// The maximum number of keys of CL.THROTTLE; when all are in use, new keys share one
     #[arg(
         long = "resp-max-keys",
         value_name = "NUMBER",
         default_value_t = tollgate_server::RESP_KEYS,
-        requires = "address"
+        requires = "address",
+        help_heading = "Redis clients"
     )]
     pub(crate) max_keys: usize,
 }
@@ -283,34 +360,31 @@ pub(crate) struct Resp {
 /// The flags of all servers.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The address of the admin API (health, metrics, overrides), or `off`
-    #[arg(
-        long,
-        value_name = "ADDRESS|off",
-        env = "TOLLGATE_ADMIN",
-        default_value = "127.0.0.1:9090",
-        value_parser = input::address_or_off
-    )]
-    pub(crate) admin: AddressOrOff,
     /// A file with the admin token; give it twice while one token replaces another
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Admin")]
     pub(crate) admin_token_file: Vec<PathBuf>,
     /// Another host name that the admin API accepts
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", help_heading = "Admin")]
     pub(crate) admin_host: Vec<String>,
     /// Keep counts and overrides in this file, so that they survive a restart
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_STATE",
+        help_heading = "State"
+    )]
     pub(crate) state: Option<PathBuf>,
     /// How often the state is written; a crash loses at most this much
     #[arg(
         long,
         value_name = "SPAN",
         default_value = "5s",
-        value_parser = input::state_interval
+        value_parser = input::state_interval,
+        help_heading = "State"
     )]
     pub(crate) state_every: Duration,
     /// The format of the log
-    #[arg(long, value_enum, default_value_t = LogForm::Text)]
+    #[arg(long, value_enum, default_value_t = LogForm::Text, help_heading = "Log")]
     pub(crate) log: LogForm,
     /// The log level
     #[arg(
@@ -318,7 +392,8 @@ pub(crate) struct Common {
         value_name = "LEVEL",
         env = "TOLLGATE_LOG_LEVEL",
         default_value = "info",
-        value_parser = ["error", "warn", "info", "debug", "trace", "off"]
+        value_parser = ["error", "warn", "info", "debug", "trace", "off"],
+        help_heading = "Log"
     )]
     pub(crate) log_level: String,
 }
@@ -345,11 +420,17 @@ pub(crate) struct Gateway {
         long,
         value_name = "URL",
         env = "TOLLGATE_UPSTREAM",
-        value_delimiter = ','
+        value_delimiter = ',',
+        help_heading = "Policy"
     )]
     pub(crate) upstream: Vec<String>,
     /// The policy file; without one, 100 requests a second from each address
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_POLICY")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_POLICY",
+        help_heading = "Policy"
+    )]
     pub(crate) policy: Option<PathBuf>,
     /// The address for clients
     #[arg(
@@ -357,18 +438,39 @@ pub(crate) struct Gateway {
         value_name = "ADDRESS",
         env = "TOLLGATE_LISTEN",
         default_value = "127.0.0.1:8000",
-        value_parser = input::address
+        value_parser = input::address,
+        help_heading = "Clients"
     )]
     pub(crate) listen: SocketAddr,
     /// A PEM file with the certificate of the gateway and its intermediate certificates
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_key",
+        help_heading = "Clients"
+    )]
     pub(crate) tls_cert: Option<PathBuf>,
     /// A PEM file with the private key of the certificate
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "Clients"
+    )]
     pub(crate) tls_key: Option<PathBuf>,
     /// Threads that serve requests; one for each processor by default
-    #[arg(long, value_name = "NUMBER", value_parser = threads())]
+    #[arg(long, value_name = "NUMBER", value_parser = threads(), help_heading = "Clients")]
     pub(crate) threads: Option<usize>,
+    /// The address of the admin API (health, metrics, overrides), or `off`
+    #[arg(
+        long,
+        value_name = "ADDRESS|off",
+        env = "TOLLGATE_ADMIN",
+        default_value = "127.0.0.1:9071",
+        value_parser = input::address_or_off,
+        help_heading = "Admin"
+    )]
+    pub(crate) admin: AddressOrOff,
     /// Where operators are answered, the state, the log.
     #[command(flatten)]
     pub(crate) common: Common,
@@ -387,7 +489,7 @@ const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   tollgate explain tollgate.yaml --path /api/rides/request --header 'x-rider-id: 42'
   tollgate explain --method POST --path /api/drivers/location    with the built-in example
-  tollgate explain --server http://127.0.0.1:9090 --path /admin/users --ip 203.0.113.7
+  tollgate explain --server http://127.0.0.1:9070 --path /admin/users --ip 203.0.113.7
                                                      with a running server and its state
 
 No limit is charged. The exit code is 0 if the request would pass, now or after a wait, 1 if it would be
@@ -401,37 +503,42 @@ pub(crate) struct Explain {
     #[arg(conflicts_with = "server")]
     pub(crate) file: Option<String>,
     /// The admin address of a running server, instead of a file
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = "Server")]
     pub(crate) server: Option<String>,
     /// A file with the admin token; else TOLLGATE_ADMIN_TOKEN is used
-    #[arg(long, value_name = "FILE", requires = "server")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "server",
+        help_heading = "Server"
+    )]
     pub(crate) token_file: Option<PathBuf>,
     /// The method
-    #[arg(long, default_value = "GET")]
+    #[arg(long, default_value = "GET", help_heading = "Request")]
     pub(crate) method: String,
     /// The path, with its query if it has one
-    #[arg(long, default_value = "/")]
+    #[arg(long, default_value = "/", help_heading = "Request")]
     pub(crate) path: String,
     /// The host
-    #[arg(long)]
+    #[arg(long, help_heading = "Request")]
     pub(crate) host: Option<String>,
     /// The client's address
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Request")]
     pub(crate) ip: Option<IpAddr>,
     /// A header, such as 'x-rider-id: 42'
-    #[arg(long, value_name = "NAME: VALUE")]
+    #[arg(long, value_name = "NAME: VALUE", help_heading = "Request")]
     pub(crate) header: Vec<String>,
     /// A field of a request to /v1/check, such as tokens=1200
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Request")]
     pub(crate) field: Vec<String>,
     /// The domain of an Envoy rate limit request
-    #[arg(long)]
+    #[arg(long, help_heading = "Request")]
     pub(crate) domain: Option<String>,
     /// An entry of an Envoy descriptor, such as remote_address=203.0.113.7
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Request")]
     pub(crate) descriptor: Vec<String>,
     /// What the caller says that the request costs
-    #[arg(long, value_name = "UNITS")]
+    #[arg(long, value_name = "UNITS", help_heading = "Request")]
     pub(crate) cost: Option<u64>,
     /// Print the explanation as one JSON object
     #[arg(long)]

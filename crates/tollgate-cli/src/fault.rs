@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use tollgate::LimitError;
 use tollgate::SpanError;
+use tollgate_server::RunError;
 
 use crate::arrivals::{ARRIVALS_MAX, LINE_MAX, Part};
 
@@ -31,6 +33,8 @@ pub(crate) enum Stop {
     Policy(Box<tollgate_config::Problems>),
     /// A text that has its own hint.
     Plain(String),
+    /// What a command found after it ran, with its own hint.
+    Found(String),
     /// Another error.
     Other {
         /// What is wrong.
@@ -41,13 +45,42 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// 2 for errors in arguments and files that cannot be read, 1 for all others.
+    /// 1 for what a command found, 2 for what kept it from running.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Stop::Fault(_) | Stop::Limit(_) | Stop::File { .. } | Stop::Other { .. } => {
-                ExitCode::from(2)
-            }
-            Stop::Read(_) | Stop::Write(_) | Stop::Policy(_) | Stop::Plain(_) => ExitCode::FAILURE,
+            Stop::Found(_) => ExitCode::from(1),
+            _ => ExitCode::from(2),
+        }
+    }
+
+    /// Why a server did not start. A taken port names the flag that changes it.
+    pub(crate) fn start(error: &RunError) -> Stop {
+        let RunError::Bind {
+            port,
+            address,
+            cause,
+        } = error
+        else {
+            return Stop::Plain(error.to_string());
+        };
+        let flag = match *port {
+            "http" | "gateway" => "--listen",
+            "rls" => "--rls",
+            "resp" => "--resp",
+            "admin" => "--admin",
+            _ => return Stop::Plain(error.to_string()),
+        };
+        if cause.kind() != io::ErrorKind::AddrInUse {
+            return Stop::Plain(error.to_string());
+        }
+        let port = address.port();
+        let next = port.checked_add(1).unwrap_or(port - 1);
+        Stop::Other {
+            what: format!("cannot listen on {address}: {cause}"),
+            hint: format!(
+                "stop the process that listens there, or choose another port with `{flag} {}`",
+                SocketAddr::new(address.ip(), next)
+            ),
         }
     }
 }
@@ -82,8 +115,10 @@ impl fmt::Display for Stop {
             }
             Stop::Limit(problems) | Stop::Policy(problems) => write!(f, "{problems}"),
             // A policy that is wrong begins with its first error.
-            Stop::Plain(text) if text.starts_with("error: ") => writeln!(f, "{}", text.trim_end()),
-            Stop::Plain(text) => writeln!(f, "error: {}", text.trim_end()),
+            Stop::Plain(text) | Stop::Found(text) if text.starts_with("error: ") => {
+                writeln!(f, "{}", text.trim_end())
+            }
+            Stop::Plain(text) | Stop::Found(text) => writeln!(f, "error: {}", text.trim_end()),
             Stop::Other { what, hint } => {
                 writeln!(f, "error: {what}")?;
                 writeln!(f, "hint: {hint}")

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use tollgate_config::UpstreamSpec;
 use tollgate_server::engine::{EngineSettings, PolicyOrigin};
-use tollgate_server::gateway::{self, CertificateFiles, GatewaySettings, GatewayStarted};
+use tollgate_server::gateway::{
+    self, CertificateFiles, GatewayError, GatewaySettings, GatewayStarted,
+};
 
 use crate::cli::Gateway;
 use crate::fault::Stop;
@@ -31,7 +33,10 @@ pub(crate) fn run(asked: &Gateway, out: &mut impl Write) -> Result<ExitCode, Sto
     let started = |started: &GatewayStarted| told = tell(asked, started, out);
     let served = events.block_on(gateway::run(settings, started, serve::stop()));
     told.map_err(Stop::Write)?;
-    served.map_err(|error| Stop::Plain(error.to_string()))?;
+    served.map_err(|error| match error {
+        GatewayError::Run(error) => Stop::start(&error),
+        other => Stop::Plain(other.to_string()),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,7 +62,7 @@ fn settings(asked: &Gateway) -> Result<GatewaySettings, Stop> {
             cert: cert.clone(),
             key: key.clone(),
         }),
-        admin: serve::admin(&asked.common)?,
+        admin: serve::admin(asked.admin, &asked.common)?,
         threads: asked.threads,
     })
 }

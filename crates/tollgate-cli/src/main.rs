@@ -5,8 +5,8 @@
 //! `cli` says what can be typed; `arrivals` reads when requests come; `trial` runs them; `table`,
 //! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file, `bound` says how much more than
 //! its limits a fleet may let pass,
-//! `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `policy_test` runs the cases of a policy; `serve` runs the service, `gateway` the reverse proxy,
-//! `bench` a load. `wiring` knows which crate
+//! `init` writes one to start with, `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `policy_test` runs the cases of a policy; `serve` runs the service, `gateway` the reverse proxy,
+//! `bench` a load; `manual` makes completions and manual pages. `color` colours what is printed. `wiring` knows which crate
 //! opens the store that a policy names.
 //! `input` reads values of flags and files; `fault` has the errors in arguments.
 
@@ -16,13 +16,16 @@ mod bound;
 mod catalogue;
 mod check;
 mod cli;
+mod color;
 mod convert;
 mod doctor;
 mod explain;
 mod fault;
 mod gateway;
+mod init;
 mod input;
 mod json;
+mod manual;
 mod policy_test;
 mod serve;
 mod span_text;
@@ -36,13 +39,16 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::color::Painted;
 use crate::fault::Stop;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let mut out = BufWriter::new(io::stdout().lock());
+    color::set_choice(std::env::args().skip(1));
+    let is_colored = color::is_on(&io::stdout());
+    let mut out = Painted::new(BufWriter::new(io::stdout().lock()), is_colored);
     let done = run(&Cli::parse(), &mut out);
     match done.and_then(|code| out.flush().map_err(Stop::Write).map(|()| code)) {
         Ok(code) => code,
@@ -50,7 +56,8 @@ fn main() -> ExitCode {
         Err(Stop::Write(e)) if e.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(stop) => {
             // If even standard error is closed, the exit code is all that is left to say it with.
-            let _ = write!(io::stderr().lock(), "{stop}");
+            let mut err = Painted::new(io::stderr().lock(), color::is_on(&io::stderr()));
+            let _ = write!(err, "{stop}").and_then(|()| err.flush());
             stop.exit_code()
         }
     }
@@ -60,6 +67,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
     match &cli.command {
         Command::Try(asked) => trial::run(asked, &mut io::stdin().lock(), out)?,
         Command::Limits { json } => catalogue::print(*json, out).map_err(Stop::Write)?,
+        Command::Init(asked) => return init::run(asked, out),
         Command::Check(asked) => return check::run(asked, out),
         Command::Serve(asked) => return serve::run(asked, out),
         Command::Gateway(asked) => return gateway::run(asked, out),
@@ -68,6 +76,8 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
         Command::Doctor(asked) => return doctor::run(asked, out),
         Command::Bench(asked) => return bench::run(asked, out),
         Command::Test(asked) => return policy_test::run(asked, out),
+        Command::Completions(asked) => manual::completions(asked, out)?,
+        Command::Man(asked) => manual::man(asked, out)?,
         Command::Schema => write!(out, "{}", tollgate_config::schema()).map_err(Stop::Write)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -11,6 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::{Common, LogForm, Resp, Serve};
+use crate::color;
 use crate::fault::Stop;
 use crate::input::{self, AddressOrOff};
 use crate::wiring;
@@ -22,6 +23,15 @@ const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let mut settings = settings(asked)?;
     log(&asked.common)?;
+    for address in std::iter::once(asked.listen).chain(asked.rls) {
+        if !address.ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                target: "tollgate::listen",
+                %address,
+                "decisions are open to the network: this port has no TLS and no token; let only your proxies reach it"
+            );
+        }
+    }
     // For the admin API, files and signals. Decisions have their own threads.
     let events = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -35,7 +45,7 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
     let started = |started: &Started| told = tell(asked, started, out);
     let served = events.block_on(tollgate_server::run(settings, started, stop()));
     told.map_err(Stop::Write)?;
-    served.map_err(|error| Stop::Plain(error.to_string()))?;
+    served.map_err(|error| Stop::start(&error))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,7 +67,7 @@ fn settings(asked: &Serve) -> Result<ServerSettings, Stop> {
         },
         http: asked.listen,
         rls: asked.rls,
-        admin: admin(&asked.common)?,
+        admin: admin(asked.admin, &asked.common)?,
         resp: resp(&asked.resp)?,
         threads: asked.threads,
     })
@@ -73,8 +83,8 @@ pub(crate) fn state(asked: &Common) -> Result<Option<StateSettings>, Stop> {
     }))
 }
 
-pub(crate) fn admin(asked: &Common) -> Result<Option<AdminBind>, Stop> {
-    let AddressOrOff::At(address) = asked.admin else {
+pub(crate) fn admin(at: AddressOrOff, asked: &Common) -> Result<Option<AdminBind>, Stop> {
+    let AddressOrOff::At(address) = at else {
         return Ok(None);
     };
     let mut tokens = Vec::new();
@@ -121,7 +131,9 @@ pub(crate) fn log(asked: &Common) -> Result<(), Stop> {
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     let subscriber = tracing_subscriber::registry().with(ours);
     let set = match asked.log {
-        LogForm::Text => subscriber.with(lines.with_ansi(false)).try_init(),
+        LogForm::Text => subscriber
+            .with(lines.with_ansi(color::is_on(&io::stderr())))
+            .try_init(),
         LogForm::Json => subscriber.with(lines.json()).try_init(),
     };
     set.map_err(|cause| Stop::Other {

@@ -57,8 +57,8 @@ impl fmt::Debug for AdminBind {
 
 /// Default port of the HTTP API.
 pub const HTTP_PORT: u16 = 8080;
-/// Default admin port.
-pub const ADMIN_PORT: u16 = 9090;
+/// Default admin port of the service. Not 9090, which is the port of Prometheus.
+pub const ADMIN_PORT: u16 = 9070;
 
 impl Default for ServerSettings {
     /// The built-in example policy on loopback, without a state file.

@@ -45,10 +45,10 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
         if report.is_interrupted && report.errors.is_empty() {
             return Ok(ExitCode::from(interrupt::BROKEN_OFF));
         }
-        return Err(Stop::Plain(nothing(&report)));
+        return Err(Stop::Found(nothing(&report)));
     }
     if let Some(lost) = losses::error(&plan, &report) {
-        return Err(Stop::Plain(lost));
+        return Err(Stop::Found(lost));
     }
     let over = report.audit.as_ref().map_or(0, |audit| audit.over);
     Ok(match over {

@@ -39,17 +39,17 @@ pub(super) fn server(server: &str, token: Option<&str>, request: &Value) -> Resu
     if host.contains(['/', '\r', '\n', ' ']) {
         return Err(stop(
             "it is no address".into(),
-            "write `http://127.0.0.1:9090`",
+            "write `http://127.0.0.1:9070`",
         ));
     }
     let unreachable = |cause: std::io::Error| {
-        let hint = "name the admin port of a server that runs, such as `http://127.0.0.1:9090`";
+        let hint = "name the admin port of a server that runs, such as `http://127.0.0.1:9070`";
         stop(cause.to_string(), hint)
     };
     let mut addresses = host.to_socket_addrs().map_err(unreachable)?;
     let address = addresses
         .next()
-        .ok_or_else(|| stop("no such host".into(), "write `http://127.0.0.1:9090`"))?;
+        .ok_or_else(|| stop("no such host".into(), "write `http://127.0.0.1:9070`"))?;
     let mut socket = TcpStream::connect_timeout(&address, TIMEOUT).map_err(unreachable)?;
     socket
         .set_read_timeout(Some(TIMEOUT))

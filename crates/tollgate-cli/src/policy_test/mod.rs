@@ -36,7 +36,7 @@ Examples:
 
 Every case starts with unused limits on 2026-01-01 (or its `start`) on a clock that only `advance` moves.
 
-Exit codes: 0 all cases pass; 1 a case fails, or a policy has errors; 2 a file cannot be read or has no cases.";
+Exit codes: 0 all cases pass; 1 a case fails; 2 they cannot run: a policy has errors or no cases, or cannot be read.";
 
 /// The arguments of `tollgate test`.
 #[derive(Debug, Args)]

@@ -76,7 +76,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_place() {
         &EDGE.replace("unit: minute", "unit: minuet"),
     );
     let ran = tollgate(&["convert", "envoy", &wrong]);
-    assert_eq!((ran.out.as_str(), ran.code), ("", Some(1)));
+    assert_eq!((ran.out.as_str(), ran.code), ("", Some(2)));
     assert!(
         ran.err.contains("invalid rate limit unit 'minuet'"),
         "{}",

@@ -11,4 +11,5 @@ mod limit_faults;
 mod limits;
 mod policy_test;
 mod run;
+mod start;
 mod trial;

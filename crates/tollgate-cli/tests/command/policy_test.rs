@@ -161,7 +161,7 @@ fn a_policy_that_cannot_be_tested_is_not_a_success() {
         b"default: pass\nlimits: [{ name: a, allow: 5 }]\n",
     );
     assert!(ran.err.contains("is not a rate"), "{}", ran.err);
-    assert_eq!((ran.out.as_str(), ran.code), ("", Some(1)));
+    assert_eq!((ran.out.as_str(), ran.code), ("", Some(2)));
 
     let ran = fed(&["test", "-"], b"default: pass\n");
     assert!(ran.err.contains("has no cases to test"), "{}", ran.err);

@@ -224,7 +224,7 @@ fn a_folder_without_files_is_not_served() {
         .fails()
         .unwrap();
     assert!(said.contains("no file that ends in .yaml"), "{said}");
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
 }
 
 /// A limiter with this policy, a service, and an Envoy before it whose `rate_limits` are these.

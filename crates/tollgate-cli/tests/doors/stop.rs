@@ -116,7 +116,7 @@ fn a_server_that_cannot_start_says_why_and_fails() {
         said.contains("bad.yaml") && said.contains("fortnight"),
         "{said}"
     );
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(2), "{said}");
     let (said, code) = Start::serve()
         .policy_file(&scratch.file("gone.yaml"))
         .fails()
@@ -129,5 +129,19 @@ fn a_server_that_cannot_start_says_why_and_fails() {
     let server = serve("default: pass\nlimits: []\n");
     let (said, code) = Start::serve().port(server.port()).fails().unwrap();
     assert!(said.contains(&server.port().to_string()), "{said}");
-    assert!(code.is_some_and(|code| code != 0), "{said}");
+    let hint = format!(
+        "another port with `--listen 127.0.0.1:{}`",
+        server.port() + 1
+    );
+    assert!(said.contains(&hint), "{said}");
+    assert_eq!(code, Some(2), "{said}");
+    let taken = format!("127.0.0.1:{}", server.port());
+    for flag in ["--admin", "--rls", "--resp"] {
+        let (said, code) = Start::serve().args(&[flag, &taken]).fails().unwrap();
+        assert!(
+            said.contains(&format!("another port with `{flag} ")),
+            "{said}"
+        );
+        assert_eq!(code, Some(2), "{said}");
+    }
 }

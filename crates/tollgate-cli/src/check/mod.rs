@@ -1,5 +1,8 @@
 //! `tollgate check`: prints all errors and warnings of a policy file.
 
+mod github;
+mod sarif;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -8,7 +11,7 @@ use tollgate_config::{Loaded, Problems, Severity};
 use tollgate_policy::{DefaultAction, Policy};
 
 use crate::bound::bounds;
-use crate::cli::Check;
+use crate::cli::{Check, CheckFormat};
 use crate::fault::Stop;
 use crate::input;
 use crate::json;
@@ -24,9 +27,15 @@ pub(crate) fn run(asked: &Check, out: &mut impl Write) -> Result<ExitCode, Stop>
     let loaded = read.as_ref().ok();
     let denied = asked.deny_warnings && problems.count(Severity::Warning) > 0;
     let good = loaded.filter(|_| !denied);
-    match asked.json {
-        true => print_json(problems, good, out),
-        false => print_text(problems, good, out),
+    let format = match asked.json {
+        true => CheckFormat::Json,
+        false => asked.format,
+    };
+    match format {
+        CheckFormat::Text => print_text(problems, good, out),
+        CheckFormat::Json => print_json(problems, good, out),
+        CheckFormat::Github => github::print(problems, out),
+        CheckFormat::Sarif => sarif::print(problems, out),
     }
     .map_err(Stop::Write)?;
     Ok(match good {
