@@ -31,7 +31,7 @@ pub(crate) fn run(asked: &Gateway, out: &mut impl Write) -> Result<ExitCode, Sto
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
     let mut told = Ok(());
     let started = |started: &GatewayStarted| told = tell(asked, started, out);
-    let served = events.block_on(gateway::run(settings, started, serve::stop()));
+    let served = events.block_on(gateway::run(settings, started, serve::stop(&events)));
     told.map_err(Stop::Write)?;
     served.map_err(|error| match error {
         GatewayError::Run(error) => Stop::start(&error),

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use tokio::runtime::Runtime;
 use tollgate_server::engine::{EngineSettings, PolicyOrigin, StateSettings};
 use tollgate_server::{AdminBind, RespBind, ServerSettings, Started};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -43,7 +44,7 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
     let mut told = Ok(());
     let started = |started: &Started| told = tell(asked, started, out);
-    let served = events.block_on(tollgate_server::run(settings, started, stop()));
+    let served = events.block_on(tollgate_server::run(settings, started, stop(&events)));
     told.map_err(Stop::Write)?;
     served.map_err(|error| Stop::start(&error))?;
     Ok(ExitCode::SUCCESS)
@@ -142,36 +143,59 @@ pub(crate) fn log(asked: &Common) -> Result<(), Stop> {
     })
 }
 
-/// Resolves at the first SIGTERM or SIGINT; the second ends the process at once.
-pub(crate) async fn stop() {
-    shutdown_signal().await;
-    tracing::info!(target: "tollgate::stop", "shutting down; requests in flight are finished first");
-    tokio::spawn(async {
-        shutdown_signal().await;
-        std::process::exit(130);
-    });
-}
-
-#[cfg(unix)]
-async fn shutdown_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        // Without signals it runs until it is killed.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Resolves at the first SIGTERM or SIGINT; the second ends the process at once. Registers the handlers at once, because listeners
+/// answer before the future is polled, and without a handler the signal ends the process without writing the state file.
+pub(crate) fn stop(events: &Runtime) -> impl Future<Output = ()> + use<> {
+    let _context = events.enter();
+    let mut signals = ShutdownSignals::register();
+    async move {
+        signals.next().await;
+        tracing::info!(target: "tollgate::stop", "shutting down; requests in flight are finished first");
+        tokio::spawn(async move {
+            signals.next().await;
+            std::process::exit(130);
+        });
     }
 }
 
+/// SIGTERM and SIGINT. Without them, the process runs until it is killed.
+#[cfg(unix)]
+struct ShutdownSignals(Option<[tokio::signal::unix::Signal; 2]>);
+
+#[cfg(unix)]
+impl ShutdownSignals {
+    fn register() -> ShutdownSignals {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminate = signal(SignalKind::terminate()).ok();
+        let interrupt = signal(SignalKind::interrupt()).ok();
+        ShutdownSignals(terminate.zip(interrupt).map(<[_; 2]>::from))
+    }
+
+    async fn next(&mut self) {
+        let Some([terminate, interrupt]) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+/// Ctrl-C.
 #[cfg(not(unix))]
-async fn shutdown_signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
+struct ShutdownSignals;
+
+#[cfg(not(unix))]
+impl ShutdownSignals {
+    fn register() -> ShutdownSignals {
+        ShutdownSignals
+    }
+
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
     }
 }
 
