@@ -527,13 +527,14 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
     let mut rng = Rng::new(7);
     let mut core = super::Core::new(algorithm);
     let mut now = 11 * day / unit;
-    let (mut passed, mut refused) = (0, 0);
+    let (mut passed, mut refused, mut steps_back) = (0, 0, 0);
     while now < 125 * day / unit {
         now += rng.below(20 * 3_600_000_000);
-        if rng.below(20) == 0 {
-            now -= rng
-                .below(40 * 24 * 3_600_000_000)
-                .min(now - 11 * day / unit);
+        // On average the clock goes on, by three hours in a step: else it would hardly ever arrive.
+        if rng.below(24) == 0 {
+            let back = rng.below(14 * 24 * 3_600_000_000);
+            now -= back.min(now - 11 * day / unit);
+            steps_back += 1;
         }
         let cost = rng.below(6);
         let real = Moment::from_nanos(now * unit);
@@ -572,6 +573,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         }
     }
     assert!(passed > 20 && refused > 20, "{passed} {refused}");
+    assert!(steps_back > 5, "{steps_back}");
 }
 
 /// In microseconds and in coarser units there is no core to compare with but the one that the reply is read
