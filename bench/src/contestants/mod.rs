@@ -2,11 +2,9 @@
 //!
 //! To add one: write its file, declare it here, and give it a line in [`ALL`].
 
-mod dashmap;
 pub(crate) mod gates;
 pub(crate) mod governor;
 mod noop;
-mod pingora;
 mod throttlecrab;
 pub(crate) mod tollgate;
 
@@ -24,8 +22,6 @@ pub(crate) const BASELINE: &str = self::governor::Governor::NAME;
 pub(crate) const ALL: &[Entry] = &[
     Entry::new::<self::governor::Governor>(),
     Entry::new::<self::throttlecrab::Throttlecrab>(),
-    Entry::new::<self::pingora::Pingora>(),
-    Entry::new::<self::dashmap::DashMapBuckets>(),
     Entry::new::<self::tollgate::Exact>(),
     Entry::new::<self::tollgate::Coarse>(),
     Entry::new::<self::tollgate::Batch>(),
