@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `kill`, `failover`, `freeze`, `flush`, `restart`, `flap`, `blackhole` | one store that fails, recovers, or loses messages |
 //! | `reshard`, `node-loss` | a cluster whose slots move, or that loses a primary |
-//! | `race`, `shared-store`, `sharing` | exact counts over several processes, services and sharing modes |
+//! | `race`, `shared-store`, `sharing` | exact counts over several nodes, services and sharing modes |
 //! | `constant-rate`, `weights`, `noisy-neighbor` | queues of the gateway: rate, tiers, fairness |
 //! | `aborts`, `abuse`, `clients` | clients of the gateway that abort, attack, or are real programs |
 //!

@@ -10,7 +10,7 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use tollgate_testkit::now;
 use tollgate_testkit::servers::Kind;
-use tollgate_trials::trials::{ALL, Race, Trial, TrialOptions, work};
+use tollgate_trials::trials::{ALL, Trial, TrialOptions};
 use tollgate_trials::verdicts::time;
 
 const EXAMPLES: &str = "\
@@ -45,20 +45,11 @@ struct Cli {
     /// Requests per second
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: u64,
-    /// A worker of the race: the port of the store
-    #[arg(long, hide = true)]
-    port: Option<u16>,
-    /// A worker of the race: the limits
-    #[arg(long, hide = true, value_parser = race)]
-    race: Option<Race>,
-    /// A worker of the race: the number of its charges
-    #[arg(long, hide = true, default_value_t = 0)]
-    charges: u64,
 }
 
 fn names() -> PossibleValuesParser {
     let trials = ALL.iter().map(|trial| trial.name);
-    PossibleValuesParser::new(trials.chain(["all", "list", "work"]))
+    PossibleValuesParser::new(trials.chain(["all", "list"]))
 }
 
 fn kind(name: &str) -> Result<Kind, String> {
@@ -67,10 +58,6 @@ fn kind(name: &str) -> Result<Kind, String> {
         "valkey" => Ok(Kind::Valkey),
         _ => Err("write `redis` or `valkey`".into()),
     }
-}
-
-fn race(name: &str) -> Result<Race, String> {
-    Race::named(name).ok_or_else(|| "there is no such race".into())
 }
 
 fn main() -> ExitCode {
@@ -88,15 +75,11 @@ fn main() -> ExitCode {
 
 /// Runs the trials, and returns whether every promise was kept.
 fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
-    match cli.name.as_str() {
-        "work" => return worker(cli, out),
-        "list" => {
-            for trial in ALL {
-                writeln!(out, "{:13}  {}", trial.name, trial.summary)?;
-            }
-            return Ok(true);
+    if cli.name == "list" {
+        for trial in ALL {
+            writeln!(out, "{:13}  {}", trial.name, trial.summary)?;
         }
-        _ => {}
+        return Ok(true);
     }
     let seed = cli
         .seed
@@ -135,14 +118,4 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         )?,
     }
     Ok(broken.is_empty())
-}
-
-fn worker(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
-    let (Some(port), Some(race)) = (cli.port, cli.race) else {
-        return Err(io::Error::other("`work` is started by the trial `race`"));
-    };
-    let counts =
-        work(port, race, cli.charges).map_err(|error| io::Error::other(error.to_string()))?;
-    writeln!(out, "{counts}")?;
-    Ok(true)
 }

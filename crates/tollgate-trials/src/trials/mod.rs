@@ -18,8 +18,6 @@ use crate::verdicts::Verdicts;
 use tollgate_testkit::Result;
 use tollgate_testkit::servers::Kind;
 
-pub use race::{Race, work};
-
 /// How a trial runs.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialOptions {
@@ -129,7 +127,7 @@ pub const ALL: [Trial; 18] = [
     },
     Trial {
         name: "race",
-        summary: "eight processes charge the same keys, and the counts are exact",
+        summary: "eight nodes charge the same keys, and the counts are exact",
         run: race::run,
     },
     Trial {

@@ -1,9 +1,10 @@
-//! Eight processes charge the same keys at once, straight through the store's own crate. What passes is exactly what
+//! Eight nodes charge the same keys at once, straight through the store's own crate. Each node has a thread, a runtime and
+//! connections of its own; the nodes share nothing but the server. What passes is exactly what
 //! the limits hold, and a refused request has changed nothing: also not the limits of a hierarchy that would have let it
 //! pass.
 
-use std::env;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
@@ -19,25 +20,22 @@ use super::TrialOptions;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::now;
 use tollgate_testkit::servers::Server;
-use tollgate_testkit::{Error, Result};
-use tollgate_testkit::{HOST, Process};
+use tollgate_testkit::{Error, HOST, Result};
 
-/// How many processes there are.
-const WORKERS: u64 = 8;
-/// How many charges of one process are on their way at once.
+/// How many nodes there are.
+const NODES: u64 = 8;
+/// How many charges of one node are on their way at once.
 const AT_ONCE: u64 = 64;
 /// How many users the organisation of a hierarchy has.
 const USERS: u64 = 10;
-/// A charge may take so long: this trial counts, and many processes wait for one server.
+/// A charge may take so long: this trial counts, and many nodes wait for one server.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long all charges may take.
-const ALL_DONE: Duration = Duration::from_secs(300);
 /// How long the store may take to be there.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
 /// The limits of a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Race {
+enum Race {
     /// One key of one limit.
     OneKey,
     /// Three limits, of which that of each user is the tightest.
@@ -49,8 +47,7 @@ pub enum Race {
 impl Race {
     const ALL: [Race; 3] = [Race::OneKey, Race::UsersBind, Race::OrgBinds];
 
-    /// Its name.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Race::OneKey => "one-key",
             Race::UsersBind => "users-bind",
@@ -58,14 +55,9 @@ impl Race {
         }
     }
 
-    /// The race of this name.
-    pub fn named(name: &str) -> Option<Race> {
-        Race::ALL.into_iter().find(|race| race.name() == name)
-    }
-
     /// What the limits hold: the global limit's, the organisation's, each user's. Half of all charges pass.
     fn holds(self, charges: u64) -> Bursts {
-        let all = charges * WORKERS;
+        let all = charges * NODES;
         match self {
             Race::OneKey => Bursts {
                 global: None,
@@ -114,7 +106,7 @@ impl Bursts {
     }
 }
 
-/// The counts of a worker.
+/// The counts of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     admitted: u64,
@@ -131,60 +123,37 @@ pub(super) fn run(options: &TrialOptions, verdicts: &mut Verdicts) -> Result<()>
         // Each race begins with an empty store.
         store.ask(&["FLUSHALL"])?;
         let start = now();
-        let counts = workers(&store, race, charges)?;
+        let counts = nodes(&store, race, charges)?;
         check(verdicts, race, charges, &counts);
         check_charged(verdicts, &store, race, charges)?;
         let took = start.elapsed();
         verdicts.figure(
-            &format!("{}: {} charges", race.name(), charges * WORKERS),
+            &format!("{}: {} charges", race.name(), charges * NODES),
             time(took),
         );
     }
     Ok(())
 }
 
-/// Runs all workers to their ends.
-fn workers(store: &Server, race: Race, charges: u64) -> Result<Vec<Count>> {
-    let program = env::current_exe().map_err(Error::io("find the own executable"))?;
-    let (port, count) = (store.port().to_string(), charges.to_string());
-    let arguments = [
-        "work",
-        "--port",
-        &port,
-        "--race",
-        race.name(),
-        "--charges",
-        &count,
-    ];
-    let mut processes = Vec::new();
-    for number in 0..WORKERS {
-        let process = Process::prepare(&format!("worker {number}"), &program, &arguments)?;
-        process.start()?;
-        processes.push(process);
-    }
-    let result = |process: &Process| {
-        let status = process.wait(ALL_DONE)?;
-        let printed = process.out();
-        let numbers: Vec<u64> = printed.split_whitespace().flat_map(str::parse).collect();
-        match numbers.as_slice() {
-            &[admitted, refused, degraded] if status.success() => Ok(Count {
-                admitted,
-                refused,
-                degraded,
-            }),
-            _ => Err(Error::Exited {
-                name: process.name().into(),
-                log: process.log(),
-            }),
-        }
-    };
-    processes.iter().map(result).collect()
+/// Runs all nodes to their ends.
+fn nodes(store: &Server, race: Race, charges: u64) -> Result<Vec<Count>> {
+    let port = store.port();
+    thread::scope(|scope| {
+        let nodes: Vec<_> = (0..NODES)
+            .map(|_| scope.spawn(move || node(port, race, charges)))
+            .collect();
+        let panicked = |_| Err(Error::Invalid("a node panicked".into()));
+        let counts = nodes.into_iter();
+        counts
+            .map(|node| node.join().unwrap_or_else(panicked))
+            .collect()
+    })
 }
 
 fn check(verdicts: &mut Verdicts, race: Race, charges: u64, counts: &[Count]) {
     let sum = |part: fn(&Count) -> u64| -> u64 { counts.iter().map(part).sum() };
     let (admitted, refused) = (sum(|c| c.admitted), sum(|c| c.refused));
-    let (degraded, all) = (sum(|c| c.degraded), charges * WORKERS);
+    let (degraded, all) = (sum(|c| c.degraded), charges * NODES);
     let name = race.name();
     verdicts.promise(
         &format!("{name}: the store answers every charge"),
@@ -198,7 +167,7 @@ fn check(verdicts: &mut Verdicts, race: Race, charges: u64, counts: &[Count]) {
     );
     let least = counts.iter().map(|c| c.admitted).min().unwrap_or_default();
     verdicts.promise(
-        &format!("{name}: all {WORKERS} processes had admissions"),
+        &format!("{name}: all {NODES} nodes had admissions"),
         least > 0,
         format!("each at least {least}"),
     );
@@ -207,7 +176,7 @@ fn check(verdicts: &mut Verdicts, race: Race, charges: u64, counts: &[Count]) {
 /// Promises that every limit was charged exactly what passed.
 fn check_charged(verdicts: &mut Verdicts, store: &Server, race: Race, charges: u64) -> Result<()> {
     let holds = race.holds(charges);
-    let passed = charges * WORKERS / 2;
+    let passed = charges * NODES / 2;
     runtime()?.block_on(async {
         let gate = Arc::new(gate(store.port(), &holds)?);
         wait_for_the_store(&gate).await?;
@@ -264,9 +233,9 @@ async fn left(gate: &Arc<Gate>, limit: &str, key: &[&str]) -> Result<u64> {
     }
 }
 
-/// Runs a worker: returns its counts as a line of text.
-pub fn work(port: u16, race: Race, charges: u64) -> Result<String> {
-    let count = runtime()?.block_on(async {
+/// Makes the charges of one node.
+fn node(port: u16, race: Race, charges: u64) -> Result<Count> {
+    runtime()?.block_on(async {
         let gate = Arc::new(gate(port, &race.holds(charges))?);
         wait_for_the_store(&gate).await?;
         let mut tasks = JoinSet::new();
@@ -282,14 +251,8 @@ pub fn work(port: u16, race: Race, charges: u64) -> Result<String> {
             all.refused += count.refused;
             all.degraded += count.degraded;
         }
-        Ok::<Count, Error>(all)
-    })?;
-    let Count {
-        admitted,
-        refused,
-        degraded,
-    } = count;
-    Ok(format!("{admitted} {refused} {degraded}"))
+        Ok(all)
+    })
 }
 
 /// Charges users in turn, one request after the other.
@@ -360,5 +323,5 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Error::io("start a worker"))
+        .map_err(Error::io("start the runtime of a node"))
 }
