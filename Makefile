@@ -22,26 +22,24 @@ FLEET_SEEDS ?= 1200
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: quick side-by-side counted instructions instructions-update fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench servers store flood adaptive
+.PHONY: quick build instructions instructions-update fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench servers store flood adaptive
 
-# The whole suite: sets up what it needs, prints what ran, fails when anything fails.
-test: setup lint unit docs side-by-side bench-quick fuzz-quick
+# The whole suite: sets up what it needs, prints what ran, fails when anything fails. Everything is built before anything runs,
+# so that tests that wait for servers run beside work that computes.
+# Incremental builds help only who builds again.
+test: export CARGO_INCREMENTAL = 0
+test: setup lint build
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(CHECKS)
 	@echo "all checks passed"
+
+# In the order in which two lanes take them: the first waits for servers, the others compute, until `trials-quick`.
+CHECKS = unit instructions loom vectors property fleet threads trials-quick valkey docs bench-quick fuzz-quick
 
 # The answer to a change in the core, in under two minutes: what needs no server.
 quick: PROFILE = dev
 quick: lint
 	$(CARGO) test --quiet -p tollgate -p tollgate-policy --all-features
 	$(SIM) vectors timelines
-
-# Trials mostly wait for servers, the others count: together they take half as long.
-side-by-side:
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target trials-quick counted
-
-counted:
-	for target in instructions valkey loom vectors property fleet threads; do
-	  $(MAKE) --no-print-directory $$target
-	done
 
 # Says what is missing instead of failing half-way.
 setup:
@@ -58,6 +56,11 @@ lint:
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --quiet --workspace --all-targets --all-features -- -D warnings
 
+build:
+	$(PROGRAMS)
+
+# Most of these tests wait, for servers or for timers: more of them run at once than there are cores.
+unit: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 unit:
 	$(CARGO) test --quiet --workspace --all-features
 

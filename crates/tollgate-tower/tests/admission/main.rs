@@ -1,0 +1,13 @@
+//! The admission queue.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may"
+)]
+
+mod adaptive;
+mod fair;
+mod flows;
+mod queue;
+mod stress;
