@@ -1,30 +1,42 @@
-//! From a key to 64 bits that nobody outside can steer.
+//! Hashes a key to 64 bits that an untrusted client cannot steer.
 //!
 //! # Theory
 //!
-//! The memory store keeps no keys, only their hashes: identity is decided by the hash, so a collision
-//! would make two keys share one allowance. The hash is therefore not a mixer with a good reputation
-//! but a *universal family*. The message is read as pairs of 64-bit words (a number is a pair with its
-//! own two halves swapped), and with secret random `k1, k2, …`
+//! The table stores no keys. The hash is the identity of a key, so two keys that collide share one allowance.
+//! Therefore the hash is a *strongly universal family* and not a mixer with a good reputation. The message is
+//! a list of 64-bit words, taken one at a time or in pairs. With secret random 128-bit numbers `k1, k2, …` and `c`:
 //!
 //! ```text
-//! sum  = (m1 + k1)*(m2 + k2) + (m3 + k3)*(m4 + k4) + …                   mod 2^128
-//! hash = (c0 + c1*low(sum) + c2*high(sum)) mod 2^128, the upper 64 bits  (c are 128 bits wide)
+//! sum  = (k1 + a)*(k2 + b)  for a pair,  + k3*(m + 1)  for a single word,  + …      mod 2^128
+//! hash = the upper 64 bits of (c + sum) mod 2^128
 //! ```
 //!
-//! For two different messages of one type, however chosen, the sums agree with probability at most 2^-63
-//! over the choice of the secrets: where two words differ, a given difference of the products fixes one
-//! `k`; where lengths differ, other secrets are used, and two independent products seldom agree. For two
-//! different sums the hashes are independent and uniform. Together: any two keys collide with
-//! probability at most 2^-62, and no pattern in the keys shows in their places. Messages that need more
-//! secrets than there are are folded block by block, which adds as much for each. The secrets come from
-//! the operating system, anew for each limiter.
+//! # Bound
 //!
-//! # Why not SipHash
+//! Two different messages of one type, however chosen, have the same hash with probability at most `2^-63` over the
+//! choice of the secrets. The hashes agree only if the sums differ by less than `2^64`, and `c` makes the
+//! probability for a difference `D` equal to `1 - |D|/2^64`.
 //!
-//! It is what `std` uses and a fine choice against the same attacker; on the short keys that rate
-//! limiters see it takes several times as many steps. Why not a fast unkeyed hash: an attacker who knows
-//! it can choose keys that share a bucket with a victim.
+//! | the messages differ | why `D` is spread out | probability |
+//! |---|---|---|
+//! | in a word of a pair | `D = k*d + rest`, where `d != 0` is below `2^64` and `rest` does not depend on `k`. With `d = 2^t * odd`, `D` is uniform on one coset of the multiples of `2^t` | `2^-64` |
+//! | in a single word | the same | `2^-64` |
+//! | in their shape: one has a single word where the other has none | `D = k*(m + 1) + rest`, and `m + 1` is at most `2^64` | `2^-64` |
+//! | in their shape: one has a pair where the other has none | for a factor `2^t * odd`, whose probability is `2^-(t+1)`, the product is uniform on the multiples of `2^t` | below `2^-63` |
+//!
+//! Every hash by itself is uniform, and so are two of them together: no pattern in the keys shows in their places.
+//! The secrets come from the operating system, anew for each limiter.
+//!
+//! A message of more than [`BLOCK`] secrets (2 KiB of text) is folded into one word, block by block, with the same
+//! secrets. The bound is proven for the first block only.
+//!
+//! # Why not another hash
+//!
+//! | alternative | why not |
+//! |---|---|
+//! | SipHash, as in `std` | several times as many steps for the short keys of rate limiters |
+//! | a fast hash without a key | an attacker can choose keys that share a slot with a victim |
+//! | a universal sum with a finaliser | two multiplications more than one pair with wide secrets |
 
 use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
@@ -49,8 +61,8 @@ pub struct KeySecret {
 
 #[derive(Clone)]
 struct Secrets {
-    c: [u128; 3],
-    k: [u64; BLOCK],
+    c: u128,
+    k: [u128; BLOCK],
 }
 
 impl fmt::Debug for Secrets {
@@ -78,8 +90,8 @@ impl KeySecret {
         })
     }
 
-    /// The same secrets for the same seed, so that a simulation can be replayed. Whoever knows the
-    /// seed can choose keys that collide: never use it where strangers choose the keys.
+    /// The same secrets for the same seed, so that a simulation can be replayed. A client that knows the
+    /// seed can choose keys that collide: never use it where untrusted clients choose the keys.
     pub fn from_seed(seed: u64) -> KeySecret {
         let mut state = seed;
         KeySecret::stretched(|| {
@@ -93,8 +105,9 @@ impl KeySecret {
     }
 
     fn stretched(mut next: impl FnMut() -> u64) -> KeySecret {
-        let c = [(); 3].map(|()| u128::from(next()) << 64 | u128::from(next()));
-        let k = [(); BLOCK].map(|()| next());
+        let mut wide = || u128::from(next()) << 64 | u128::from(next());
+        let c = wide();
+        let k = [(); BLOCK].map(|()| wide());
         KeySecret {
             secrets: Arc::new(Secrets { c, k }),
         }
@@ -102,11 +115,11 @@ impl KeySecret {
 
     /// Writes the secret for a state that outlives the process. Keep it secret: it lets a reader choose keys that collide.
     pub fn save(&self, to: &mut SnapshotWriter) {
-        for c in self.secrets.c {
-            to.number(c as u64);
-            to.number((c >> 64) as u64);
+        let Secrets { c, k } = &*self.secrets;
+        for secret in std::iter::once(c).chain(k) {
+            to.number(*secret as u64);
+            to.number((secret >> 64) as u64);
         }
-        self.secrets.k.iter().for_each(|k| to.number(*k));
     }
 
     /// Reads what [`KeySecret::save`] wrote.
@@ -114,13 +127,11 @@ impl KeySecret {
     /// # Errors
     /// The bytes end too early.
     pub fn restored(from: &mut SnapshotReader<'_>) -> Result<KeySecret, RestoreError> {
-        let mut c = [0; 3];
-        for c in &mut c {
-            *c = u128::from(from.number()?) | u128::from(from.number()?) << 64;
-        }
+        let mut wide = || Ok(u128::from(from.number()?) | u128::from(from.number()?) << 64);
+        let c = wide()?;
         let mut k = [0; BLOCK];
         for k in &mut k {
-            *k = from.number()?;
+            *k = wide()?;
         }
         Ok(KeySecret {
             secrets: Arc::new(Secrets { c, k }),
@@ -132,8 +143,7 @@ impl KeySecret {
     pub fn hash<K: Keyed + ?Sized>(&self, key: &K) -> u64 {
         let mut hasher = KeyHasher {
             secrets: &self.secrets,
-            sum: 0,
-            at: 0,
+            state: HashState { sum: 0, at: 0 },
         };
         key.feed(&mut hasher);
         hasher.done()
@@ -144,73 +154,88 @@ impl KeySecret {
 #[derive(Debug)]
 pub struct KeyHasher<'a> {
     secrets: &'a Secrets,
+    state: HashState,
+}
+
+/// What has been fed so far. A value: functions that are not inlined take and return it, so that it stays in
+/// registers everywhere else.
+#[derive(Clone, Copy, Debug)]
+struct HashState {
     sum: u128,
     /// Secrets of this block that are used up.
     at: usize,
 }
 
-impl KeyHasher<'_> {
+impl HashState {
     /// Sets aside `count` secrets and returns where they begin. A message that needs more than there
     /// are goes on with what it has come to so far as its first word.
     #[inline(always)]
-    fn set_aside(&mut self, count: usize) -> usize {
+    fn set_aside(&mut self, secrets: &Secrets, count: usize) -> usize {
         if self.at + count > BLOCK {
-            self.fold();
+            *self = self.folded(secrets);
         }
         let begin = self.at;
         self.at += count;
         begin
     }
 
+    /// Adds a pair of words, with the secrets at `at`.
     #[inline(always)]
-    fn add(&mut self, at: usize, a: u64, b: u64) {
-        // `at` is in range; the masks only tell the compiler so.
-        let ka = self.secrets.k[at & (BLOCK - 1)];
-        let kb = self.secrets.k[(at + 1) & (BLOCK - 1)];
-        let product = u128::from(a.wrapping_add(ka)) * u128::from(b.wrapping_add(kb));
+    fn add_pair(&mut self, secrets: &Secrets, at: usize, a: u64, b: u64) {
+        // `at` is in range; the masks show that to the compiler.
+        let ka = secrets.k[at & (BLOCK - 1)].wrapping_add(u128::from(a));
+        let kb = secrets.k[(at + 1) & (BLOCK - 1)].wrapping_add(u128::from(b));
+        self.sum = self.sum.wrapping_add(ka.wrapping_mul(kb));
+    }
+
+    #[inline(always)]
+    fn pair(&mut self, secrets: &Secrets, a: u64, b: u64) {
+        let at = self.set_aside(secrets, 2);
+        self.add_pair(secrets, at, a, b);
+    }
+
+    #[inline(always)]
+    fn word(&mut self, secrets: &Secrets, m: u64) {
+        let k = secrets.k[self.set_aside(secrets, 1) & (BLOCK - 1)];
+        // One more than the word, so that a word of zero differs from no word.
+        let product = k.wrapping_mul(u128::from(m)).wrapping_add(k);
         self.sum = self.sum.wrapping_add(product);
     }
 
     #[inline(always)]
-    fn pair(&mut self, a: u64, b: u64) {
-        let at = self.set_aside(2);
-        self.add(at, a, b);
-    }
-
-    #[inline(always)]
-    fn word(&mut self, m: u64) {
-        self.pair(m, m.rotate_left(32));
+    fn done(self, secrets: &Secrets) -> u64 {
+        (secrets.c.wrapping_add(self.sum) >> 64) as u64
     }
 
     #[cold]
     #[inline(never)]
-    fn fold(&mut self) {
-        let so_far = self.done();
-        self.sum = 0;
-        self.at = 2;
-        self.add(0, so_far, so_far.rotate_left(32));
+    fn folded(self, secrets: &Secrets) -> HashState {
+        let mut next = HashState { sum: 0, at: 0 };
+        next.word(secrets, self.done(secrets));
+        next
     }
 
     /// Fewer bytes than a word, or more than two.
     #[inline(never)]
-    fn short_or_long(&mut self, bytes: &[u8]) {
-        self.word(bytes.len() as u64);
+    fn short_or_long(mut self, secrets: &Secrets, bytes: &[u8]) -> HashState {
+        self.word(secrets, bytes.len() as u64);
         if let Some(last) = bytes.last_chunk::<16>() {
             let (pairs, rest) = bytes.as_chunks::<16>();
             for pair in pairs {
-                self.pair(low(pair), high(pair));
+                self.pair(secrets, low(pair), high(pair));
             }
             if !rest.is_empty() {
                 // The rest by the last 16 bytes: some come a second time, which does no harm.
-                self.pair(low(last), high(last));
+                self.pair(secrets, low(last), high(last));
             }
         } else {
             let few = bytes
                 .iter()
                 .rev()
                 .fold(0, |m, byte| m << 8 | u64::from(*byte));
-            self.word(few);
+            self.word(secrets, few);
         }
+        self
     }
 }
 
@@ -227,33 +252,35 @@ fn high(bytes: &[u8; 16]) -> u64 {
 impl KeyHasher<'_> {
     #[inline(always)]
     fn done(&self) -> u64 {
-        let [c0, c1, c2] = self.secrets.c;
-        let hash = c0
-            .wrapping_add(c1.wrapping_mul(u128::from(self.sum as u64)))
-            .wrapping_add(c2.wrapping_mul(u128::from((self.sum >> 64) as u64)));
-        (hash >> 64) as u64
+        self.state.done(self.secrets)
     }
 
     /// Feeds some bytes, and how many they are.
     #[inline(always)]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        // From one word to two, which most keys are: two overlapping reads. How far they overlap is
-        // told by the secrets: each length has its own.
-        let at = self.set_aside(BYTES_STRIDE);
+        // From one word to two, which most keys are: two overlapping reads. The secrets tell how far they
+        // overlap: each length has its own.
+        let at = self.state.set_aside(self.secrets, BYTES_STRIDE);
         if bytes.len() <= 16
             && let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk())
         {
             let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-            self.add(at + 2 * (bytes.len() - 8), first, last);
+            let at = at + 2 * (bytes.len() - 8);
+            self.state.add_pair(self.secrets, at, first, last);
         } else {
-            self.short_or_long(bytes);
+            self.state = self.state.short_or_long(self.secrets, bytes);
         }
     }
 
     /// Feeds a number.
     #[inline(always)]
     pub fn number(&mut self, number: u64) {
-        self.word(number);
+        self.state.word(self.secrets, number);
+    }
+
+    #[inline(always)]
+    fn pair(&mut self, a: u64, b: u64) {
+        self.state.pair(self.secrets, a, b);
     }
 }
 
@@ -448,19 +475,19 @@ impl Hasher for KeyHasher<'_> {
 
     #[inline(always)]
     fn write_u8(&mut self, i: u8) {
-        self.word(u64::from(i));
+        self.number(u64::from(i));
     }
     #[inline(always)]
     fn write_u16(&mut self, i: u16) {
-        self.word(u64::from(i));
+        self.number(u64::from(i));
     }
     #[inline(always)]
     fn write_u32(&mut self, i: u32) {
-        self.word(u64::from(i));
+        self.number(u64::from(i));
     }
     #[inline(always)]
     fn write_u64(&mut self, i: u64) {
-        self.word(i);
+        self.number(i);
     }
     #[inline(always)]
     fn write_u128(&mut self, i: u128) {
@@ -468,7 +495,7 @@ impl Hasher for KeyHasher<'_> {
     }
     #[inline(always)]
     fn write_usize(&mut self, i: usize) {
-        self.word(i as u64);
+        self.number(i as u64);
     }
 }
 

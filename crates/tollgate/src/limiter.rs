@@ -100,14 +100,14 @@ impl<C: Clock> Limiter<C> {
     /// counts from 1970.
     ///
     /// # Errors
-    /// As [`Limiter::new`].
+    /// As [`Limiter::new`], or periods with a limit that is not a fixed window.
     pub fn with_periods(
         limit: Limit,
         periods: Option<Periods>,
         clock: C,
         secret: KeySecret,
     ) -> Result<Limiter<C>, LimitError> {
-        let table = KeyTable::new(&limit)?.with_periods(periods);
+        let table = KeyTable::new(&limit)?.with_periods(periods)?;
         Ok(Limiter::with_table(limit, table, clock, secret))
     }
 
@@ -138,9 +138,9 @@ impl<C: Clock> Limiter<C> {
     #[inline]
     pub fn check_n<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         let inner = &*self.inner;
-        let now = inner.clock.now();
         let hash = inner.secret.hash(key);
-        inner.table.check(hash, now, || inner.clock.fresh(), cost)
+        let (now, fresh) = (|| inner.clock.now(), || inner.clock.fresh());
+        inner.table.check(hash, now, fresh, cost)
     }
 
     /// Takes one unit for each of `keys`, as if they were checked one after the other, and writes what
@@ -174,13 +174,12 @@ impl<C: Clock> Limiter<C> {
     /// assert_eq!(limiter.charge("a", 11).verdict, Verdict::Never);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn charge<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let inner = &*self.inner;
         let hash = inner.secret.hash(key);
-        let now = inner.clock.now();
-        inner
-            .table
-            .charge(hash, now, || inner.clock.fresh(), cost, None)
+        let (now, fresh) = (|| inner.clock.now(), || inner.clock.fresh());
+        inner.table.charge(hash, now, fresh, cost, None)
     }
 
     /// Reports what a charge would come to, and takes nothing.

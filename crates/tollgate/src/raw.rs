@@ -221,7 +221,7 @@ impl Lines {
 
 #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
 #[inline(always)]
-fn prefetch(line: &Line) {
+pub(crate) fn prefetch(line: &Line) {
     use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
     // SAFETY: a prefetch of any address is allowed, and this one is of a live line. It is fetched
     // for writing, so that the charge does not have to ask for the line a second time.
@@ -230,7 +230,7 @@ fn prefetch(line: &Line) {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
 #[inline(always)]
-fn prefetch(_line: &Line) {}
+pub(crate) fn prefetch(_line: &Line) {}
 
 /// The processor's cycle counter, if it has one that this program may read.
 #[cfg(all(target_arch = "x86_64", not(miri)))]

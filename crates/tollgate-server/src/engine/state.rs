@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tollgate::Moment;
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEAD: usize = MAGIC.len() + 4 + 8;
 const CHECKSUM: usize = blake3::OUT_LEN;
 /// Maximum size. The file is read into memory, and no valid file is larger.

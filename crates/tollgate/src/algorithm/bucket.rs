@@ -43,6 +43,10 @@
 //! They must change together, so every charge would be a lock or a double-width swap, and every
 //! refill rounds. One word needs neither.
 
+mod fast;
+
+pub(crate) use fast::{FastBucket, FastStep};
+
 use super::scale::Scale;
 use super::{
     CLOCK_STEP_NS, EncodedLimit, Epoch, LimitError, PackedAlgorithm, RESERVED, Refund, Step,
@@ -406,20 +410,23 @@ impl PackedAlgorithm for Bucket {
 
     #[inline(always)]
     fn encode(&self) -> EncodedLimit {
-        // `p` is at most 2^61: its top bit is free.
-        let unscaled = self.unscaled | u64::from(self.exact) << 63;
-        [self.n, unscaled, self.depth, 0]
+        // `n` is at most 2^20: the bits above are free.
+        [
+            self.n | u64::from(self.exact) << 32,
+            self.unscaled,
+            self.depth,
+            u64::MAX / self.unscaled,
+        ]
     }
 
     #[inline(always)]
     fn from_encoded(&[n, p, depth, _]: &EncodedLimit) -> Self {
-        let unscaled = p & (u64::MAX >> 1);
         Bucket {
-            n,
-            p: unscaled,
-            unscaled,
+            n: n & 0xffff_ffff,
+            p,
+            unscaled: p,
             depth,
-            exact: p >> 63 != 0,
+            exact: n >> 32 != 0,
         }
     }
 }

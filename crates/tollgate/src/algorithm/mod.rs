@@ -244,6 +244,8 @@ pub enum LimitError {
     },
     /// The new limit is of another kind than the one it replaces.
     DifferentAlgorithm,
+    /// Calendar periods with a limit that is not a fixed window.
+    CalendarWithoutWindow,
 }
 
 impl std::fmt::Display for LimitError {
@@ -261,6 +263,9 @@ impl std::fmt::Display for LimitError {
             }
             Self::DifferentAlgorithm => {
                 f.write_str("a limit can only be changed to one of the same algorithm")
+            }
+            Self::CalendarWithoutWindow => {
+                f.write_str("only a fixed window follows the periods of a calendar")
             }
         }
     }
@@ -284,6 +289,7 @@ impl LimitError {
             Self::MaxKeys { asked: 0 } => "write at least 1; the default is 1000000".into(),
             Self::MaxKeys { .. } | Self::NoMemory { .. } => "lower `max_keys`".into(),
             Self::DifferentAlgorithm => "build a new limiter for the new algorithm".into(),
+            Self::CalendarWithoutWindow => "use `Limit::fixed_window`".into(),
         }
     }
 }

@@ -153,9 +153,9 @@ impl MonotonicClock {
     #[inline(always)]
     fn tell(&self, cycles: impl Fn() -> Option<u64>) -> Moment {
         if let Some(anchor) = self.shared.anchor.read()
-            && anchor.life > 0
             && let Some(cycles) = cycles()
         {
+            // Without an anchor its life is zero.
             let elapsed = cycles.wrapping_sub(anchor.cycles);
             if elapsed < anchor.life {
                 return Moment::from_nanos(anchor.after(elapsed));

@@ -61,7 +61,7 @@ impl RestoredLimiter {
         secret: KeySecret,
     ) -> Option<Limiter<C>> {
         let same = self.periods.as_deref() == periods.map(Periods::name);
-        let table = self.table.with_periods(periods.cloned());
+        let table = self.table.with_periods(periods.cloned()).ok()?;
         same.then(|| Limiter::with_table(self.limit, table, clock, secret))
     }
 }

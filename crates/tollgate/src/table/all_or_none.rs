@@ -2,10 +2,10 @@
 //!
 //! # Theory
 //!
-//! First every charge is decided without being made. If one is refused, so is the request, and nothing
-//! was written. If all pass, each is committed by one swap from the very word it was decided on. A swap
-//! that fails has lost a race: that limit is then charged anew, and if it refuses now, what was
-//! committed is taken back and all is tried again, three times at the most.
+//! First every charge is decided without being made. If one is refused, so is the request, and nothing was written. If
+//! all pass, each is committed by one swap from the very word it was decided on. A swap that fails has lost a race:
+//! what was committed is taken back, and all is decided again. After three lost races, or if a key is not in the table
+//! yet, the charges are made one after the other, and taken back if one of them is refused.
 //!
 //! # Guarantees
 //!
@@ -15,14 +15,15 @@
 //! 3. A refusal that no serial order would give happens only while another request, itself refused, is
 //!    between its swap and taking it back: a few steps long, and at most its cost.
 //!
-//! A charge that is taken back at once and that nobody has seen meanwhile leaves no trace at all; else
+//! A charge that is taken back at once and that no other charge has followed leaves no trace. Otherwise
 //! it is given back strictly, with a fresh reading of the clock.
 //!
 //! # Why not lock the keys
 //!
-//! A thread that is stopped while it holds them stops everyone else; and sorting and locking costs more
+//! A thread that is preempted while it holds them stops all others; and sorting and locking costs more
 //! than the charges. There is no global order here and nothing that can wait for another.
 
+use super::fast_path::Home;
 use super::key_table::{KeyTable, TentativeCharge};
 use super::op::KeyOp;
 use super::tentative::PendingWrite;
@@ -44,21 +45,22 @@ pub(crate) struct ResolvedCharge<'a> {
     pub(crate) max: Option<u32>,
 }
 
-impl ResolvedCharge<'_> {
+impl<'a> ResolvedCharge<'a> {
     /// Decides it without making it.
-    #[inline(always)]
-    fn tentative<C: Clock>(&self, now: Moment, clock: &C) -> TentativeCharge<'_> {
+    fn tentative<C: Clock>(&self, now: Moment, clock: &C) -> TentativeCharge<'a> {
         let fresh = || clock.fresh();
         (self.table).tentative(self.hash, now, fresh, self.cost, self.max)
     }
 
-    /// The status once this write is made, or while it is not.
-    fn status_at(&self, write: &PendingWrite<'_>, now: Moment, is_made: bool) -> QuotaStatus {
-        self.table.status_at(write, now, is_made, self.max)
+    /// The same on the fast path.
+    #[inline(always)]
+    fn tentative_fast(&self, home: Option<Home<'a>>, now: Moment) -> Option<TentativeCharge<'a>> {
+        (self.table).tentative_fast(self.hash, home?, now, self.cost)
     }
 
-    fn charge<C: Clock>(&self, now: Moment, clock: &C) -> Decision {
-        let fresh = || clock.fresh();
+    #[inline(always)]
+    fn charge<C: Clock>(&self, clock: &C) -> Decision {
+        let (now, fresh) = (|| clock.now(), || clock.fresh());
         (self.table).charge(self.hash, now, fresh, self.cost, self.max)
     }
 
@@ -75,7 +77,7 @@ impl ResolvedCharge<'_> {
     }
 }
 
-/// What became of the request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MultiOutcome {
     pub(crate) decision: Decision,
@@ -83,130 +85,219 @@ pub(crate) struct MultiOutcome {
     pub(crate) binding: usize,
 }
 
-/// What has happened to one charge.
-#[derive(Clone, Copy)]
-enum Committed<'a> {
-    /// Nothing yet.
-    Nothing,
-    /// Committed at this place, with this verdict.
-    At(PendingWrite<'a>, Verdict),
-    /// Charged in full.
-    Charged(Decision),
-}
-
-/// Charges all charges or none, and tells the numbers of the binding one. At most [`MAX_CHARGES`]; the
-/// caller sees to it.
+/// Charges all charges or none, and reports the numbers of the binding one. The caller passes at most
+/// [`MAX_CHARGES`].
+#[inline(always)]
 pub(crate) fn all_or_none<C: Clock>(charges: &[ResolvedCharge<'_>], clock: &C) -> MultiOutcome {
-    // What is kept for each charge is large, so room is made for few unless there are many.
-    match charges.len() {
-        1 => single(charges, clock),
-        0..=2 => all_or_none_of::<2, C>(charges, clock),
-        3..=4 => all_or_none_of::<4, C>(charges, clock),
+    // What is kept for each charge takes room on the stack, which is cleared first.
+    match charges {
+        [charge] => single(charge, clock),
+        [] | [_, _] => all_or_none_of::<2, C>(charges, clock),
+        [_, _, _] | [_, _, _, _] => all_or_none_of::<4, C>(charges, clock),
         _ => all_or_none_of::<MAX_CHARGES, C>(charges, clock),
     }
 }
 
 /// One charge by itself is all or none anyway: it is made where it is decided.
-fn single<C: Clock>(charges: &[ResolvedCharge<'_>], clock: &C) -> MultiOutcome {
-    let now = clock.now();
-    let decision = charges.first().map(|charge| charge.charge(now, clock));
+#[inline(always)]
+fn single<C: Clock>(charge: &ResolvedCharge<'_>, clock: &C) -> MultiOutcome {
     MultiOutcome {
-        decision: decision.unwrap_or_else(|| Decision::unlimited(now)),
+        decision: charge.charge(clock),
         binding: 0,
     }
 }
+
+/// How often all is decided again after a lost race.
+const TRIES: u32 = 3;
 
 #[inline(never)]
-fn all_or_none_of<const N: usize, C: Clock>(
-    charges: &[ResolvedCharge<'_>],
+fn all_or_none_of<'a, const N: usize, C: Clock>(
+    charges: &[ResolvedCharge<'a>],
     clock: &C,
 ) -> MultiOutcome {
-    let charges = charges.get(..N).unwrap_or(charges);
-    let mut refused = None;
-    for _ in 0..3 {
-        let now = clock.now();
-        let nothing = TentativeCharge {
-            verdict: Verdict::Pass,
-            write: None,
-        };
-        let mut tentatives = [nothing; N];
-        for (tentative, charge) in tentatives.iter_mut().zip(charges) {
-            *tentative = charge.tentative(now, clock);
-        }
-        let tentatives = &tentatives[..charges.len()];
-        if let Some((binding, verdict)) = refusal(tentatives) {
-            if verdict != Verdict::Never {
-                repair_refused(charges, tentatives, now, clock);
-            }
-            return refusal_of(charges, tentatives, binding, verdict, now);
-        }
-        // All in place and unchanged, as a rule: a swap each, and nothing more to remember.
-        let is_committed =
-            |tentative: &TentativeCharge<'_>| tentative.write.is_some_and(|write| write.commit());
-        let committed = tentatives
-            .iter()
-            .take_while(|tentative| is_committed(tentative))
-            .count();
-        if committed == tentatives.len() {
-            return admission(charges, now, |i, charge| {
-                at_offer(charge, tentatives.get(i), now)
-            });
-        }
-        let mut made = [Committed::Nothing; N];
-        match commit_rest(charges, tentatives, &mut made, committed, now, clock) {
-            None => {
-                return admission(charges, now, |i, charge| at_made(charge, made.get(i), now));
-            }
-            lost => refused = lost,
+    // Token buckets whose keys are in place, as a rule. The fast path and the general one are two instances of one
+    // function, so that the first keeps everything in registers.
+    let fast = |charge: &ResolvedCharge<'a>, home, now| charge.tentative_fast(home, now);
+    if let Attempt::Decided(outcome) = attempt::<N, C>(charges, clock, fast) {
+        return outcome;
+    }
+    let general = |charge: &ResolvedCharge<'a>, _, now| Some(charge.tentative(now, clock));
+    for _ in 0..TRIES {
+        match attempt::<N, C>(charges, clock, general) {
+            Attempt::Decided(outcome) => return outcome,
+            Attempt::LostRace => {}
+            Attempt::NotInPlace => break,
         }
     }
-    // Three times somebody else was quicker, and then there was not enough left.
-    refused.unwrap_or(MultiOutcome {
-        decision: Decision::unlimited(clock.now()),
-        binding: 0,
-    })
+    one_by_one(charges, clock)
 }
 
-/// The refusal that decides, if any: never before all, then the longest wait, then the first.
+/// The outcome of one attempt to take all charges.
+enum Attempt {
+    Decided(MultiOutcome),
+    /// Another charge was faster. Nothing is charged.
+    LostRace,
+    /// A key is not in the table, or not where `decide` looks. Nothing is charged.
+    NotInPlace,
+}
+
+/// Decides all charges by `decide` and commits them.
 #[inline(always)]
-fn refusal(tentatives: &[TentativeCharge<'_>]) -> Option<(usize, Verdict)> {
-    let mut worst: Option<(usize, Verdict)> = None;
-    for (i, tentative) in tentatives.iter().enumerate() {
-        let worse = match (tentative.verdict, worst) {
-            (Verdict::Never, Some((_, Verdict::Never))) => false,
-            (Verdict::Never, _) => true,
-            (Verdict::Refuse { .. }, None) => true,
-            (Verdict::Refuse { retry_after: a }, Some((_, Verdict::Refuse { retry_after: b }))) => {
-                a > b
-            }
-            _ => false,
+fn attempt<'a, const N: usize, C: Clock>(
+    charges: &[ResolvedCharge<'a>],
+    clock: &C,
+    decide: impl Fn(&ResolvedCharge<'a>, Option<Home<'a>>, Moment) -> Option<TentativeCharge<'a>>,
+) -> Attempt {
+    // The memory of all keys is on its way before the first is decided.
+    let mut places: [Place<'a>; N] = [Place::default(); N];
+    for (charge, place) in charges.iter().zip(&mut places) {
+        place.home = charge.table.fetch(charge.hash);
+    }
+    let now = clock.now();
+    let mut binding = Binding::new(now);
+    let (mut is_in_place, mut needs_repair) = (true, false);
+    for (at, (charge, place)) in charges.iter().zip(&mut places).enumerate() {
+        let Some(tentative) = decide(charge, place.home, now) else {
+            return Attempt::NotInPlace;
         };
-        if worse {
-            worst = Some((i, tentative.verdict));
+        match &tentative.write {
+            None => is_in_place = false,
+            // What a refused step wants to write is a repair.
+            Some(write) => {
+                needs_repair |= write.is_change() && !tentative.verdict.is_admitted();
+            }
+        }
+        place.write = tentative.write;
+        binding.add(at, charge.cost, tentative.verdict, tentative.status);
+    }
+    if let Some(refusal) = binding.refusal() {
+        if (needs_repair || !is_in_place) && refusal.decision.verdict != Verdict::Never {
+            repair_refused(charges, now, clock);
+        }
+        return Attempt::Decided(refusal);
+    }
+    if !is_in_place {
+        return Attempt::NotInPlace;
+    }
+    // As a rule nothing has changed since: one swap each.
+    for (at, (place, _)) in places.iter().zip(charges).enumerate() {
+        if !place.write.is_some_and(|write| write.commit()) {
+            take_back(charges, places.get(..at).unwrap_or(&places), now, clock);
+            return Attempt::LostRace;
         }
     }
-    worst
+    Attempt::Decided(binding.admission())
 }
 
-/// The one thing that a refusal writes: a clock that was set back is made good, or the key would be
-/// locked out until it has caught up.
-#[cold]
-fn repair_refused<C: Clock>(
-    charges: &[ResolvedCharge<'_>],
-    tentatives: &[TentativeCharge<'_>],
+/// Where the key of a charge is, and the write that makes the charge.
+#[derive(Clone, Copy, Default)]
+struct Place<'a> {
+    home: Option<Home<'a>>,
+    write: Option<PendingWrite<'a>>,
+}
+
+/// The charge that decides a request: the strictest refusal, or else the tightest charge.
+struct Binding {
     now: Moment,
-    clock: &C,
-) {
-    for (charge, tentative) in charges.iter().zip(tentatives) {
+    /// The longest wait of charges that pass.
+    delay: Span,
+    at: usize,
+    verdict: Verdict,
+    status: QuotaStatus,
+    origin: Origin,
+    /// How many more requests of its cost the tightest charge has room for.
+    room: u64,
+}
+
+impl Binding {
+    #[inline(always)]
+    fn new(now: Moment) -> Binding {
+        let Decision { status, .. } = Decision::unlimited(now);
+        Binding {
+            now,
+            delay: Span::ZERO,
+            at: 0,
+            verdict: Verdict::Pass,
+            status,
+            origin: Origin::Fresh,
+            room: u64::MAX,
+        }
+    }
+
+    /// Compares the next charge; true if it is the binding one so far. A refusal goes before a pass: a charge that never
+    /// passes first, then the longest wait. Among charges that pass, the one with the least left for requests of its
+    /// cost decides, then the one that takes longest to be full. Among equals the first decides.
+    #[inline(always)]
+    fn add(&mut self, at: usize, cost: u64, verdict: Verdict, status: QuotaStatus) -> bool {
+        // Most requests cost one: spare them the division.
+        let room = match cost {
+            0 | 1 => status.remaining,
+            cost => status.remaining / cost,
+        };
+        let is_binding = match (verdict, self.verdict) {
+            (Verdict::Pass | Verdict::Wait { .. }, Verdict::Pass | Verdict::Wait { .. }) => {
+                self.delay = self.delay.max(verdict.wait().unwrap_or(Span::ZERO));
+                let is_later = status.full_after > self.status.full_after;
+                at == 0 || room < self.room || (room == self.room && is_later)
+            }
+            (Verdict::Pass | Verdict::Wait { .. }, _) => false,
+            (_, Verdict::Pass | Verdict::Wait { .. }) => true,
+            (
+                Verdict::Refuse { retry_after },
+                Verdict::Refuse {
+                    retry_after: longest,
+                },
+            ) => retry_after > longest,
+            (_, strictest) => strictest != Verdict::Never,
+        };
+        if is_binding {
+            (self.at, self.verdict, self.status, self.room) = (at, verdict, status, room);
+        }
+        is_binding
+    }
+
+    #[inline(always)]
+    fn outcome(&self, verdict: Verdict) -> MultiOutcome {
+        MultiOutcome {
+            decision: Decision {
+                verdict,
+                status: self.status,
+                issued: self.now,
+                origin: self.origin,
+            },
+            binding: self.at,
+        }
+    }
+
+    /// The refusal, if a charge was refused.
+    #[inline(always)]
+    fn refusal(&self) -> Option<MultiOutcome> {
+        (!self.verdict.is_admitted()).then(|| self.outcome(self.verdict))
+    }
+
+    /// The decision on a request all of whose charges passed.
+    #[inline(always)]
+    fn admission(&self) -> MultiOutcome {
+        self.outcome(Verdict::after(self.delay.as_nanos()))
+    }
+}
+
+/// The one thing that a refusal writes: a state whose clock was set back is repaired, or the key would be
+/// locked out until the clock has caught up.
+#[cold]
+#[inline(never)]
+fn repair_refused<C: Clock>(charges: &[ResolvedCharge<'_>], now: Moment, clock: &C) {
+    for charge in charges {
+        let tentative = charge.tentative(now, clock);
         match (tentative.verdict, &tentative.write) {
-            // What a refused step wants to write is a repair. If the swap fails, somebody else did it.
+            // If the swap fails, another thread has made the repair.
             (Verdict::Refuse { .. }, Some(write)) => {
                 write.commit();
             }
             // Not where it was expected: charge it for real. It is refused, or else, if something was
             // given back just now, it is given back too.
             (Verdict::Refuse { .. }, None) => {
-                let decision = charge.charge(now, clock);
+                let decision = charge.charge(clock);
                 if decision.is_admitted() {
                     charge.refund(clock, decision.issued);
                 }
@@ -216,170 +307,41 @@ fn repair_refused<C: Clock>(
     }
 }
 
+/// Takes back what was committed: without a trace if no other charge came after it, else strictly.
 #[cold]
-fn refusal_of(
-    charges: &[ResolvedCharge<'_>],
-    tentatives: &[TentativeCharge<'_>],
-    binding: usize,
-    verdict: Verdict,
-    now: Moment,
-) -> MultiOutcome {
-    let status = match (charges.get(binding), tentatives.get(binding)) {
-        (
-            Some(charge),
-            Some(TentativeCharge {
-                write: Some(write), ..
-            }),
-        ) => charge.status_at(write, now, false),
-        (Some(charge), _) => {
-            let peek = KeyOp::Peek {
-                cost: charge.cost,
-                max: charge.max,
-            };
-            let peeked = charge.table.apply(&peek, charge.hash, now, || now);
-            peeked.decision.status
-        }
-        _ => QuotaStatus::default(),
-    };
-    MultiOutcome {
-        decision: Decision {
-            verdict,
-            status,
-            issued: now,
-            origin: Origin::Fresh,
-        },
-        binding,
-    }
-}
-
-/// Makes the charges after the first `committed`; or none at all, and says which was refused.
-#[cold]
-fn commit_rest<'a, C: Clock>(
-    charges: &[ResolvedCharge<'a>],
-    tentatives: &[TentativeCharge<'a>],
-    made: &mut [Committed<'a>],
-    committed: usize,
-    now: Moment,
-    clock: &C,
-) -> Option<MultiOutcome> {
-    for (i, (charge, tentative)) in charges.iter().zip(tentatives).enumerate() {
-        made[i] = match tentative.write {
-            Some(write) if i < committed || write.commit() => {
-                Committed::At(write, tentative.verdict)
-            }
-            _ => {
-                let decision = charge.charge(now, clock);
-                if !decision.is_admitted() {
-                    take_back(charges, made, now, clock);
-                    return Some(MultiOutcome {
-                        decision: Decision {
-                            issued: now,
-                            ..decision
-                        },
-                        binding: i,
-                    });
-                }
-                Committed::Charged(decision)
-            }
-        };
-    }
-    None
-}
-
-/// The decision on a charge whose tentative was committed.
-#[inline(always)]
-fn at_offer(
-    charge: &ResolvedCharge<'_>,
-    tentative: Option<&TentativeCharge<'_>>,
-    now: Moment,
-) -> Option<Decision> {
-    let tentative = tentative?;
-    Some(Decision {
-        verdict: tentative.verdict,
-        status: charge.status_at(tentative.write.as_ref()?, now, true),
-        issued: now,
-        origin: Origin::Fresh,
-    })
-}
-
-/// The decision on a charge, whichever way it was made.
-fn at_made(
-    charge: &ResolvedCharge<'_>,
-    made: Option<&Committed<'_>>,
-    now: Moment,
-) -> Option<Decision> {
-    match made? {
-        Committed::Nothing => None,
-        Committed::Charged(decision) => Some(Decision {
-            issued: now,
-            ..*decision
-        }),
-        Committed::At(write, verdict) => Some(Decision {
-            verdict: *verdict,
-            status: charge.status_at(write, now, true),
-            issued: now,
-            origin: Origin::Fresh,
-        }),
-    }
-}
-
-#[cold]
+#[inline(never)]
 fn take_back<C: Clock>(
     charges: &[ResolvedCharge<'_>],
-    made: &[Committed<'_>],
+    committed: &[Place<'_>],
     now: Moment,
     clock: &C,
 ) {
-    for (charge, made) in charges.iter().zip(made) {
-        let issued = match made {
-            Committed::Nothing => continue,
-            Committed::At(write, _) if write.revert() => continue,
-            Committed::At(..) => now,
-            Committed::Charged(decision) => decision.issued,
-        };
-        charge.refund(clock, issued);
+    for (charge, place) in charges.iter().zip(committed) {
+        if !place.write.is_some_and(|write| write.revert()) {
+            charge.refund(clock, now);
+        }
     }
 }
 
-/// The decision on a request that passed: the numbers of the limit with the least left for requests of
-/// this cost, then the one that takes longest to be full, then the first.
-#[inline(always)]
-fn admission(
-    charges: &[ResolvedCharge<'_>],
-    now: Moment,
-    decision_on: impl Fn(usize, &ResolvedCharge<'_>) -> Option<Decision>,
-) -> MultiOutcome {
-    let mut delay = Span::ZERO;
-    let mut binding: Option<(usize, Decision, u64)> = None;
-    for (i, charge) in charges.iter().enumerate() {
-        let Some(decision) = decision_on(i, charge) else {
-            continue;
-        };
-        delay = delay.max(decision.verdict.wait().unwrap_or(Span::ZERO));
-        // Most requests cost one: spare them the division.
-        let more = match charge.cost {
-            0 | 1 => decision.status.remaining,
-            cost => decision.status.remaining / cost,
-        };
-        let closer = binding.as_ref().is_none_or(|(_, tightest, least)| {
-            more < *least
-                || (more == *least && decision.status.full_after > tightest.status.full_after)
-        });
-        if closer {
-            binding = Some((i, decision, more));
+/// Makes the charges one after the other. If one is refused, those before it are given back.
+#[cold]
+#[inline(never)]
+fn one_by_one<C: Clock>(charges: &[ResolvedCharge<'_>], clock: &C) -> MultiOutcome {
+    let now = clock.now();
+    let mut binding = Binding::new(now);
+    let mut made = [now; MAX_CHARGES];
+    for (at, (charge, issued)) in charges.iter().zip(&mut made).enumerate() {
+        let decision = charge.charge(clock);
+        *issued = decision.issued;
+        if binding.add(at, charge.cost, decision.verdict, decision.status) {
+            binding.origin = decision.origin;
+        }
+        if let Some(refusal) = binding.refusal() {
+            for (charge, issued) in charges.iter().zip(made).take(at) {
+                charge.refund(clock, issued);
+            }
+            return refusal;
         }
     }
-    match binding {
-        Some((binding, decision, _)) => MultiOutcome {
-            decision: Decision {
-                verdict: Verdict::after(delay.as_nanos()),
-                ..decision
-            },
-            binding,
-        },
-        None => MultiOutcome {
-            decision: Decision::unlimited(now),
-            binding: 0,
-        },
-    }
+    binding.admission()
 }

@@ -1,12 +1,14 @@
 //! The keys of one limit: one table whatever the algorithm, and the calendar that its windows follow.
 //!
-//! `check` and `charge` are the hot paths and stand alone. Every other operation is [`KeyTable::apply`].
+//! `check`, `check_batch`, `charge` and `tentative` are the hot paths. Token buckets take the `fast_path` there, everything else
+//! the general path, which is not inlined. Every other operation is [`KeyTable::apply`].
 //!
 //! All moments that go in and come out are moments of the clock. A limit whose windows are periods of a calendar
 //! counts on another time ([`crate::calendar`]); the conversion there and back happens here and nowhere else.
 
+use super::fast_path::Home;
 use super::log_table::LogTable;
-use super::op::{KeyOp, KeyOutcome, with_max};
+use super::op::{KeyOp, KeyOutcome};
 use super::packed_table::PackedTable;
 use super::tentative::{PendingWrite, Tentative};
 use crate::algorithm::bucket::Bucket;
@@ -43,6 +45,8 @@ pub(super) enum Keys {
 #[derive(Clone, Copy)]
 pub(crate) struct TentativeCharge<'a> {
     pub(crate) verdict: Verdict,
+    /// The status once the charge is made, or as it is if the charge is refused.
+    pub(crate) status: QuotaStatus,
     /// The write that makes the charge. Without one, the key has to be charged anew.
     pub(crate) write: Option<PendingWrite<'a>>,
 }
@@ -113,8 +117,15 @@ impl KeyTable {
     }
 
     /// The same table, whose windows are these periods.
-    pub(crate) fn with_periods(self, periods: Option<Periods>) -> KeyTable {
-        KeyTable { periods, ..self }
+    ///
+    /// # Errors
+    /// The limit has no windows.
+    pub(crate) fn with_periods(self, periods: Option<Periods>) -> Result<KeyTable, LimitError> {
+        match self.keys {
+            Keys::Window(_) => Ok(KeyTable { periods, ..self }),
+            _ if periods.is_none() => Ok(self),
+            _ => Err(LimitError::CalendarWithoutWindow),
+        }
     }
 
     pub(crate) fn periods(&self) -> Option<&Periods> {
@@ -139,6 +150,15 @@ impl KeyTable {
         }
     }
 
+    /// The token buckets, whose charges take the fast path. They follow no calendar.
+    #[inline(always)]
+    fn buckets(&self) -> Option<&PackedTable<Bucket>> {
+        match &self.keys {
+            Keys::Bucket(table) => Some(table),
+            _ => None,
+        }
+    }
+
     /// Charges one unit for each of these keys and writes the verdicts. Fetches the memory of all keys
     /// before it decides the first.
     #[inline(always)]
@@ -149,50 +169,57 @@ impl KeyTable {
         fresh: impl Fn() -> Moment,
         verdicts: &mut [Verdict],
     ) {
-        #[inline(always)]
-        fn batch<A: PackedAlgorithm, const N: usize>(
-            table: &PackedTable<A>,
-            hashes: &[u64; N],
-            now: impl Fn() -> Moment,
-            fresh: impl Fn() -> Moment,
-            verdicts: &mut [Verdict],
-        ) {
-            let mut homes = [0; N];
-            for (home, hash) in homes.iter_mut().zip(&hashes[..verdicts.len().min(N)]) {
-                *home = table.home(*hash);
-                table.prefetch(*home);
-            }
-            // Read after the prefetches, so that the reading is as late as it can be.
-            let now = now();
-            // Most are in their home line. The others are fetched from further away while those are
-            // decided.
-            let (mut late, mut count) = ([0; N], 0);
-            for (i, verdict) in verdicts.iter_mut().enumerate().take(N) {
-                match table.check_at_home(hashes[i], homes[i], now, 1) {
-                    Some(decided) => *verdict = decided,
-                    None => {
-                        table.prefetch_elsewhere(hashes[i], homes[i]);
-                        late[count] = i;
-                        count += 1;
-                    }
-                }
-            }
-            for i in late.into_iter().take(count) {
-                verdicts[i] = table.check_elsewhere(hashes[i], homes[i], now, &fresh, 1);
-            }
-        }
-        let one_by_one = |verdicts: &mut [Verdict]| {
-            let now = now();
-            for (verdict, hash) in verdicts.iter_mut().zip(hashes) {
-                *verdict = self.charge(*hash, now, &fresh, 1, None).verdict;
-            }
+        let Some(table) = self.buckets() else {
+            return self.check_batch_general(hashes, now, fresh, verdicts);
         };
-        if self.periods.is_some() {
-            return one_by_one(verdicts);
+        let mut homes = [None; N];
+        for (home, hash) in homes.iter_mut().zip(&hashes[..verdicts.len().min(N)]) {
+            *home = table.fetch_home(*hash);
         }
-        for_table!(&self.keys,
-            table => batch(table, hashes, now, fresh, verdicts),
-            _log => one_by_one(verdicts));
+        // Read after the prefetches, so that the reading is as late as it can be.
+        let now = now();
+        // Most are in their home line. The others are fetched from further away while those are
+        // decided.
+        let (mut late, mut count) = ([0; N], 0);
+        for (i, verdict) in verdicts.iter_mut().enumerate().take(N) {
+            let hash = hashes[i];
+            if let Some(home) = homes[i]
+                && let Some(decided) = table.check_fast::<false>(hash, home, now, 1)
+            {
+                *verdict = decided;
+                continue;
+            }
+            table.prefetch_elsewhere(hash);
+            late[count] = i;
+            count += 1;
+        }
+        for i in late.into_iter().take(count) {
+            let hash = hashes[i];
+            if let Some(home) = homes[i]
+                && let Some(decided) = table.check_fast::<true>(hash, home, now, 1)
+            {
+                verdicts[i] = decided;
+                continue;
+            }
+            verdicts[i] = table.check_general(hash, now, &fresh, 1);
+        }
+    }
+
+    #[inline(never)]
+    fn check_batch_general<const N: usize>(
+        &self,
+        hashes: &[u64; N],
+        now: impl Fn() -> Moment,
+        fresh: impl Fn() -> Moment,
+        verdicts: &mut [Verdict],
+    ) {
+        for hash in &hashes[..verdicts.len().min(N)] {
+            self.fetch_general(*hash);
+        }
+        let now = now();
+        for (verdict, hash) in verdicts.iter_mut().zip(hashes) {
+            *verdict = self.check_general(*hash, now, &fresh, 1);
+        }
     }
 
     /// Charges and reports only the verdict.
@@ -200,20 +227,66 @@ impl KeyTable {
     pub(crate) fn check(
         &self,
         hash: u64,
+        now: impl Fn() -> Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> Verdict {
+        let Some(table) = self.buckets() else {
+            return self.check_general(hash, now(), fresh, cost);
+        };
+        // The line is on its way from memory while the clock is read.
+        let home = table.fetch_home(hash);
+        let now = now();
+        // No closure: it would not be inlined.
+        if let Some(home) = home
+            && let Some(verdict) = table.check_fast::<true>(hash, home, now, cost)
+        {
+            return verdict;
+        }
+        table.check_general(hash, now, fresh, cost)
+    }
+
+    #[inline(never)]
+    fn check_general(
+        &self,
+        hash: u64,
         now: Moment,
         fresh: impl Fn() -> Moment,
         cost: u64,
     ) -> Verdict {
         if self.periods.is_some() {
-            return self.charge(hash, now, fresh, cost, None).verdict;
+            return self.charge_general(hash, now, fresh, cost, None).verdict;
         }
         for_table!(&self.keys,
-            table => table.check(hash, table.home(hash), now, fresh, cost),
+            table => table.check_general(hash, now, fresh, cost),
             log => log.apply(&KeyOp::Charge { cost, max: None }, hash, now, fresh).decision.verdict)
     }
 
     /// Charges. `max` is the number of the window, if it comes with the request.
+    #[inline(always)]
     pub(crate) fn charge(
+        &self,
+        hash: u64,
+        now: impl Fn() -> Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+        max: Option<u32>,
+    ) -> Decision {
+        let Some(table) = self.buckets() else {
+            return self.charge_general(hash, now(), fresh, cost, max);
+        };
+        let home = table.fetch_home(hash);
+        let now = now();
+        if let Some(home) = home
+            && let Some(decision) = table.charge_fast(hash, home, now, cost)
+        {
+            return decision;
+        }
+        self.charge_general(hash, now, fresh, cost, max)
+    }
+
+    #[inline(never)]
+    fn charge_general(
         &self,
         hash: u64,
         now: Moment,
@@ -255,8 +328,42 @@ impl KeyTable {
         }
     }
 
-    /// Decides a charge without making it.
+    /// Fetches the memory of a key that is about to be charged. Its home line, if charges take the fast path.
     #[inline(always)]
+    pub(crate) fn fetch(&self, hash: u64) -> Option<Home<'_>> {
+        match &self.keys {
+            Keys::Bucket(table) => table.fetch_home(hash),
+            _ => {
+                self.fetch_general(hash);
+                None
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_general(&self, hash: u64) {
+        for_table!(&self.keys, table => table.prefetch(table.home(hash)), _log => ());
+    }
+
+    /// Decides a charge without making it, if it takes the fast path. `home` is what [`KeyTable::fetch`] returned.
+    #[inline(always)]
+    pub(crate) fn tentative_fast<'a>(
+        &'a self,
+        hash: u64,
+        home: Home<'a>,
+        now: Moment,
+        cost: u64,
+    ) -> Option<TentativeCharge<'a>> {
+        let tentative = self.buckets()?.tentative_fast(hash, home, now, cost)?;
+        Some(TentativeCharge {
+            verdict: tentative.verdict,
+            status: tentative.status,
+            write: Some(tentative.write),
+        })
+    }
+
+    /// Decides a charge without making it.
+    #[inline(never)]
     pub(crate) fn tentative(
         &self,
         hash: u64,
@@ -269,40 +376,31 @@ impl KeyTable {
         let found = for_table!(&self.keys,
             table => table.tentative(hash, limit_now, cost, max),
             _log => None);
-        match found {
-            Some(Tentative { verdict, write }) => TentativeCharge {
-                verdict: match &self.periods {
-                    None => verdict,
-                    Some(periods) => periods.verdict_in_clock_time(verdict, limit_now),
-                },
-                write: Some(write),
-            },
-            None => {
-                let peek = KeyOp::Peek { cost, max };
-                TentativeCharge {
-                    verdict: self.apply(&peek, hash, now, fresh).decision.verdict,
-                    write: None,
-                }
-            }
-        }
-    }
-
-    /// The status once a pending write is made, or while it is not.
-    pub(crate) fn status_at(
-        &self,
-        write: &PendingWrite<'_>,
-        now: Moment,
-        is_made: bool,
-        max: Option<u32>,
-    ) -> QuotaStatus {
-        let now = self.limit_time(now);
-        let word = write.new.filter(|_| is_made).unwrap_or(write.word);
-        let status = for_table!(&self.keys,
-            table => with_max(&table.effective(), max).status(Some(word), now),
-            _log => QuotaStatus::default());
-        match &self.periods {
-            None => status,
-            Some(periods) => periods.status_in_clock_time(status, now),
+        let Some(Tentative {
+            verdict,
+            status,
+            write,
+        }) = found
+        else {
+            let peek = KeyOp::Peek { cost, max };
+            let peeked = self.apply(&peek, hash, now, fresh).decision;
+            return TentativeCharge {
+                verdict: peeked.verdict,
+                status: peeked.status,
+                write: None,
+            };
+        };
+        let (verdict, status) = match &self.periods {
+            None => (verdict, status),
+            Some(periods) => (
+                periods.verdict_in_clock_time(verdict, limit_now),
+                periods.status_in_clock_time(status, limit_now),
+            ),
+        };
+        TentativeCharge {
+            verdict,
+            status,
+            write: Some(write),
         }
     }
 

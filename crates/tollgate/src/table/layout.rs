@@ -65,9 +65,10 @@ impl Shape {
     /// doubling had, and one less where that segment does not exist yet.
     #[inline(always)]
     pub(super) fn segment(self, hash: u64, extent: Extent) -> usize {
-        // None of these can overflow: `base` is below 64, the branch has 24 bits.
+        // None of these can overflow: `base` is below 64, and there are at most 2^24 segments. So the mask is below
+        // 2^24 as well, and leaves the bits of the branch.
         let base = ((hash >> 32) as usize).wrapping_mul(extent.base) >> 32;
-        let branch = branch(tag(hash));
+        let branch = (hash >> 16) as usize;
         let at = |mask: usize| base.wrapping_add(extent.base.wrapping_mul(branch & mask));
         let segment = at(self.mask);
         if self.whole {

@@ -11,7 +11,7 @@
 //!
 //! 1. The key of a slot changes only while its word is `CLAIM`. A charge reads the word, then the key, then swaps the
 //!    word. A successful swap proves that key and word belong together.
-//! 2. Keys are added, moved and replaced only under the lock of their *segment* (256 lines), after a second look under
+//! 2. Keys are added, moved and replaced only under the lock of their *segment* (128 lines), after a second look under
 //!    that lock and with a fresh reading of the clock. So no key has two slots. A charge of a present key takes no lock.
 //! 3. A slot is taken over only when its word says "as if never used". **A live slot is never taken**, and expired
 //!    keys need no deletion.
@@ -48,6 +48,7 @@
 
 mod active_limit;
 mod all_or_none;
+mod fast_path;
 mod key_table;
 mod layout;
 mod log_table;
@@ -75,15 +76,16 @@ use crate::algorithm::{LimitError, RESERVED};
 /// The word of a slot while its key changes.
 pub(crate) const CLAIM: u64 = RESERVED;
 
-/// Lines in a segment: 16 KiB, few enough to split in microseconds, many enough that segments fill
-/// evenly.
+/// Lines in a segment: 8 KiB, few enough to split in microseconds and to keep small tables small, many enough that
+/// segments fill evenly.
 #[cfg(not(loom))]
-pub(crate) const LINES: usize = 256;
+pub(crate) const LINES: usize = 128;
 #[cfg(loom)]
 pub(crate) const LINES: usize = 1;
 
-/// Slots in a segment that are meant to be used; the rest keeps probing short.
-pub(crate) const TARGET: usize = LINES * crate::raw::SLOTS * 3 / 4;
+/// Slots in a segment that are meant to be used: 11 of 16, which is less than 24 bytes for a key. The rest keeps
+/// probing short: 9 of 100 keys are not in their home line.
+pub(crate) const TARGET: usize = LINES * crate::raw::SLOTS * 11 / 16;
 
 /// Lines in which a key may live: its home, the other line of that pair, then the pairs after it.
 pub(crate) const WINDOW: usize = if LINES < 64 { LINES } else { 64 };
@@ -98,7 +100,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Room for `max_keys` at three quarters full.
+    /// Room for `max_keys` at the target.
     pub(crate) fn for_keys(max_keys: usize) -> Result<Extent, LimitError> {
         // Segment numbers and doublings are kept in 24 bits each.
         const MOST: usize = 1 << 24;

@@ -8,7 +8,7 @@ use super::layout::{Intent, ReadContext, Shape, StampAge, home_line, line_at, re
 use super::op::{KeyOp, KeyOutcome, OpStep, op_step, usage, with_max};
 use super::overflow::Overflow;
 use super::segment::{Segment, SegmentGuard};
-use super::slot_ops::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
+use super::slot_ops::{apply_locked, charge_slot, claim, find, take_over};
 use super::tentative::{PendingWrite, Tentative};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::scale::Scale;
@@ -32,6 +32,8 @@ const SPLITS_AT_ONCE: usize = 2;
 const GROW_TRIES: u32 = 64;
 
 /// A table of keys that share one limit.
+// In this order: what each charge reads lies on the first two cache lines.
+#[repr(C)]
 pub(crate) struct PackedTable<A> {
     /// The limit and the epoch in force.
     pub(super) current: ActiveLimitCell<A>,
@@ -71,20 +73,6 @@ pub(crate) struct Applied<A, R> {
     /// The moment it was decided at.
     pub(crate) now: Moment,
     pub(crate) origin: Origin,
-}
-
-/// [`check_slot`] under pressure. Apart, so that those without do not carry it.
-#[cold]
-#[inline(never)]
-fn check_scaled<A: PackedAlgorithm>(
-    line: &Line,
-    slot: usize,
-    key: u64,
-    current: &ActiveLimit<A>,
-    now: Moment,
-    cost: u64,
-) -> Option<Verdict> {
-    check_slot(line, slot, key, &current.effective(), now, cost)
 }
 
 /// How far from home keys may be: nothing at first.
@@ -133,11 +121,6 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         self.current.read().limit
     }
 
-    /// The limit in force as it decides: under its scale.
-    pub(crate) fn effective(&self) -> A {
-        self.current.read().effective()
-    }
-
     /// How much of the limit is left.
     pub(crate) fn scale(&self) -> Scale {
         self.current.read().scale
@@ -164,7 +147,8 @@ impl<A: PackedAlgorithm> PackedTable<A> {
     /// the slow way.
     #[inline(always)]
     pub(crate) fn home(&self, hash: u64) -> usize {
-        self.shape().segment(hash, self.extent) * LINES + home_line(hash)
+        // At most 2^24 segments: the product does not overflow.
+        self.shape().segment(hash, self.extent).wrapping_mul(LINES) | home_line(hash)
     }
 
     /// Asks the processor for a line that is about to be charged.
@@ -173,54 +157,30 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         self.lines.prefetch(home);
     }
 
-    /// Charges `cost` and tells only the verdict: the way that has to be fast. `home` is
-    /// [`PackedTable::home`] of the hash; `fresh` reads the clock again and is asked only where a key may be
+    /// Charges `cost` and reports only the verdict. `fresh` reads the clock again and is called only where a key may be
     /// added.
-    #[inline(always)]
-    pub(crate) fn check(
+    #[inline(never)]
+    pub(crate) fn check_general(
         &self,
         hash: u64,
-        home: usize,
         now: Moment,
         fresh: impl Fn() -> Moment,
         cost: u64,
     ) -> Verdict {
-        // Asked for before it is read: if this thread is still busy with an earlier charge, whose swap
-        // holds back reads but not this, the way to memory is spent meanwhile.
-        self.prefetch(home);
-        match self.check_at_home(hash, home, now, cost) {
-            Some(verdict) => verdict,
-            None => self.check_elsewhere(hash, home, now, fresh, cost),
-        }
-    }
-
-    /// Charges the key if it is in its home line, as most are.
-    #[inline(always)]
-    pub(crate) fn check_at_home(
-        &self,
-        hash: u64,
-        home: usize,
-        now: Moment,
-        cost: u64,
-    ) -> Option<Verdict> {
-        let current = self.current.read();
-        let key = tag(hash) | u64::from(current.stamp);
-        let line = self.lines.get(home)?;
-        if !current.holds_at(now) {
-            return None;
-        }
-        let slot = candidate(line, key);
-        if current.scale != Scale::ONE {
-            return check_scaled(line, slot, key, &current, now, cost);
-        }
-        check_slot(line, slot, key, &current.limit, now, cost)
+        let charge = |limit: &A, word, now| {
+            let step = limit.charge(word, now, cost);
+            (step.verdict, step.write)
+        };
+        self.apply_step(hash, Intent::Charge(cost), now, fresh, charge)
+            .result
     }
 
     /// Asks for the lines in which a key may be that is not at home.
     #[inline(always)]
-    pub(crate) fn prefetch_elsewhere(&self, hash: u64, home: usize) {
+    pub(crate) fn prefetch_elsewhere(&self, hash: u64) {
+        let segment = self.home(hash) / LINES * LINES;
         for d in 1..NEAR {
-            self.lines.prefetch(home / LINES * LINES + line_at(hash, d));
+            self.lines.prefetch(segment + line_at(hash, d));
         }
     }
 
@@ -232,33 +192,8 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         if let Some(line) = self.lines.get(home)
             && find(line, key).is_none()
         {
-            self.prefetch_elsewhere(hash, home);
+            self.prefetch_elsewhere(hash);
         }
-    }
-
-    #[inline(never)]
-    pub(crate) fn check_elsewhere(
-        &self,
-        hash: u64,
-        home: usize,
-        now: Moment,
-        fresh: impl Fn() -> Moment,
-        cost: u64,
-    ) -> Verdict {
-        let current = self.current.read();
-        let key = tag(hash) | u64::from(current.stamp);
-        if current.holds_at(now)
-            && let Some((line, slot)) = self.find_far(hash, home, key)
-            && let Some(verdict) = check_slot(line, slot, key, &current.effective(), now, cost)
-        {
-            return verdict;
-        }
-        let charge = |limit: &A, word, now| {
-            let step = limit.charge(word, now, cost);
-            (step.verdict, step.write)
-        };
-        self.apply_slow(hash, Intent::Charge(cost), now, fresh, charge)
-            .result
     }
 
     /// Charges `cost` and reports the status.
@@ -372,7 +307,7 @@ impl<A: PackedAlgorithm> PackedTable<A> {
 
     /// Decides a charge without making it, if the key is in its slot. The write can be committed later, if
     /// nothing has changed by then.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn tentative(
         &self,
         hash: u64,
@@ -392,17 +327,21 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         if word == CLAIM || line.keys[slot].load(Acquire) != key {
             return None;
         }
-        let step = with_max(&current.effective(), max).charge(Some(word), now, cost);
+        let limit = with_max(&current.effective(), max);
+        let step = limit.charge(Some(word), now, cost);
         // A pass is only good if it can be committed; a refusal must be seen to hold now.
-        if !step.verdict.is_admitted() && cell.load(Acquire) != word {
+        let is_admitted = step.verdict.is_admitted();
+        if !is_admitted && cell.load(Acquire) != word {
             return None;
         }
+        let after = step.write.filter(|_| is_admitted).unwrap_or(word);
         Some(Tentative {
             verdict: step.verdict,
+            status: limit.status(Some(after), now),
             write: PendingWrite {
                 cell,
                 word,
-                new: step.write,
+                new: step.write.unwrap_or(word),
             },
         })
     }

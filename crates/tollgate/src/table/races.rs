@@ -34,7 +34,16 @@ fn hash(i: u64, moves: bool) -> u64 {
 }
 
 fn check(table: &PackedTable<Bucket>, hash: u64, now: Moment) -> bool {
-    let verdict = table.check(hash, table.home(hash), now, || now, 1);
+    take(table, hash, now, 1)
+}
+
+/// Charges on the fast path, and on the general path where that does not decide.
+fn take(table: &PackedTable<Bucket>, hash: u64, now: Moment, cost: u64) -> bool {
+    let home = table.fetch_home(hash).unwrap();
+    let verdict = match table.check_fast::<true>(hash, home, now, cost) {
+        Some(verdict) => verdict,
+        None => table.check_general(hash, now, || now, cost),
+    };
     assert_ne!(verdict, Verdict::Never);
     verdict.is_admitted()
 }
@@ -90,11 +99,6 @@ fn the_last_unit_is_sold_once() {
 fn a_slot_taken_over_is_not_charged_for_the_old_key() {
     exhaust(|| {
         let table = Arc::new(PackedTable::new(bucket(20), 3).unwrap());
-        let take = |table: &PackedTable<Bucket>, hash, now, cost| {
-            table
-                .check(hash, table.home(hash), now, || now, cost)
-                .is_admitted()
-        };
         // One key that is as if never used at 10 s, and three that are in use then: the line is full.
         assert!(take(&table, hash(1, false), at(1), 1));
         for i in 2..5 {
@@ -209,7 +213,7 @@ fn two_tables() -> (Arc<[KeyTable; 2]>, ManualClock) {
     let tables = Arc::new([table(), table()]);
     let now = at(1);
     for table in tables.iter() {
-        assert!(table.check(hash(1, false), now, || now, 1).is_admitted());
+        assert!(table.check(hash(1, false), || now, || now, 1).is_admitted());
     }
     (tables, clock)
 }
@@ -220,8 +224,11 @@ fn all_or_none_against_a_competing_charge() {
         let (tables, clock) = two_tables();
         let other = tables.clone();
         let now = at(1);
-        let thread =
-            thread::spawn(move || other[0].check(hash(1, false), now, || now, 1).is_admitted());
+        let thread = thread::spawn(move || {
+            other[0]
+                .check(hash(1, false), || now, || now, 1)
+                .is_admitted()
+        });
         let mine = all_or_none(&both(&tables[1], &tables[0]), &clock)
             .decision
             .is_admitted();

@@ -22,10 +22,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::CLAIM;
 use super::layout::{Intent, ReadContext, StampAge, read_slot, tag};
 use crate::algorithm::PackedAlgorithm;
-use crate::decision::Verdict;
 use crate::raw::{Line, SLOTS};
 use crate::sync::AtomicU64;
-use crate::time::Moment;
 
 /// The only slot of a line that may hold `key`. Whether it does is found out when it is used, so the
 /// reads are relaxed.
@@ -34,39 +32,6 @@ pub(super) fn candidate(line: &Line, key: u64) -> usize {
     // Three comparisons, and nothing is decided: which of the four it is cannot be predicted.
     let is = |slot: usize| usize::from(line.keys[slot].load(Relaxed) == key);
     (is(1) | (is(2) << 1) | (is(3) * 3)) & (SLOTS - 1)
-}
-
-/// Charges a slot if it holds `key`: [`charge_slot`] for the one step that has to be fast, written out
-/// so that nothing of it is left to the compiler's judgement.
-#[inline(always)]
-pub(super) fn check_slot<A: PackedAlgorithm>(
-    line: &Line,
-    slot: usize,
-    key: u64,
-    limit: &A,
-    now: Moment,
-    cost: u64,
-) -> Option<Verdict> {
-    let (key_cell, cell) = (&line.keys[slot], &line.words[slot]);
-    // Orderings as in `charge_slot`.
-    let mut word = cell.load(Acquire);
-    loop {
-        if word == CLAIM || key_cell.load(Acquire) != key {
-            return None;
-        }
-        let step = limit.charge(Some(word), now, cost);
-        let there = match step.write {
-            Some(new) => match cell.compare_exchange_weak(word, new, AcqRel, Acquire) {
-                Ok(_) => return Some(step.verdict),
-                Err(there) => there,
-            },
-            None => match cell.load(Acquire) {
-                again if again == word => return Some(step.verdict),
-                there => there,
-            },
-        };
-        word = there;
-    }
 }
 
 /// The slot of a line that seems to hold `key`.
