@@ -1,4 +1,4 @@
-//! Tables of turns, and the goals result.
+//! Tables of measurements, and the results of the goals.
 
 use std::io;
 

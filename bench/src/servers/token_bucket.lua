@@ -1,5 +1,5 @@
--- A token bucket in a hash, by the clock of the server: KEYS[1]; burst, tokens, in so many seconds, cost.
--- As people write it for Redis; it is what a limit costs there without a module.
+-- A token bucket in a hash, by the clock of the server: KEYS[1]; burst, tokens, seconds, cost.
+-- A common script for Redis: the cost of a limit there without a module.
 local burst, tokens, seconds, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000

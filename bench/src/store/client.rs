@@ -130,7 +130,7 @@ fn bare(server: &Server, passes: PassArgs, in_flight: usize) -> io::Result<f64> 
 /// Requests a second of `redis-benchmark` with the script by hand.
 fn redis_benchmark(server: &Server, passes: PassArgs, in_flight: usize) -> io::Result<f64> {
     let sha = load_hand(&mut script_client(server)?)?;
-    // As many as take about the time, by the rate of a usual server.
+    // A number that takes about the time, by the rate of a usual server.
     let millis = u64::try_from(passes.time.as_millis()).unwrap_or(1000);
     let count = (millis * 100).max(1000);
     let output = Command::new("redis-benchmark")

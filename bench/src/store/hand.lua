@@ -1,4 +1,4 @@
--- The shortest token bucket that does what a limit needs, as people write it: one key, the server's clock, an expiry.
+-- The shortest token bucket script in common use: one key, the server's clock, an expiry.
 -- ARGV: microseconds that a unit is worth, units, microseconds that a full bucket is worth.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]

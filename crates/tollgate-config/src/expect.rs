@@ -1,6 +1,6 @@
 //! The cases of `expect`: requests, and what a policy decides about them.
 //!
-//! A case belongs to the policy that it stands in, but no server reads it: `tollgate test` sends its requests through the
+//! A case belongs to the policy of its file, but no server reads it: `tollgate test` sends its requests through the
 //! policy on a clock that only the case moves.
 
 use std::net::IpAddr;
@@ -55,7 +55,7 @@ pub struct ExpectedDecision {
     pub remaining: Option<u64>,
     /// The limits that would refuse the request if they were enforced, without order.
     pub shadow: Option<Vec<String>>,
-    /// The queue in which the request waits for its turn.
+    /// The queue of the request.
     pub queue: Option<String>,
     /// The weight of the request in that queue.
     pub weight: Option<u32>,

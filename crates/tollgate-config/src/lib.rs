@@ -278,7 +278,7 @@ fn decoded<'t>(name: &str, text: &'t [u8]) -> Result<&'t str, Problems> {
             name,
             "too-large",
             format!("the file is larger than {} KiB", FILE_MAX >> 10),
-            "use a key, tiers or overrides where limits differ only in whom they are for",
+            "use a key, tiers or overrides where limits differ only in the clients that they match",
         ));
     }
     match std::str::from_utf8(text) {

@@ -1,5 +1,31 @@
 //! One unary gRPC method over HTTP/2, without I/O.
 //!
+//! ```
+//! use std::task::{Context, Waker};
+//! use tollgate_grpc::{Fallback, FallbackFuture, Method, Session};
+//! use tonic::Status;
+//!
+//! /// Answers all other methods.
+//! #[derive(Clone)]
+//! struct Unimplemented;
+//!
+//! impl Fallback for Unimplemented {
+//!     fn serve(&mut self, _: http::Request<tonic::body::Body>) -> FallbackFuture {
+//!         Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })
+//!     }
+//! }
+//!
+//! let method = Method { path: "/example.Greeter/Greet", max_message_bytes: 1024 };
+//! let greet = |name: String, _deadline| async move { Ok::<String, Status>(format!("hello {name}")) };
+//! let (mut session, _events) = Session::new(method, greet, Unimplemented);
+//!
+//! // The client's preface and its settings. A server feeds everything that it reads from the socket.
+//! let received = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+//! let mut context = Context::from_waker(Waker::noop());
+//! assert_eq!(session.receive(&mut context, &received), received.len());
+//! assert!(!session.output().is_empty()); // the settings of the server, and its acknowledgement
+//! ```
+//!
 //! # Theory
 //!
 //! A general HTTP/2 server does for every call what any call may need: a task or two, a header map in each direction,

@@ -16,7 +16,7 @@ pub(crate) enum Read<'a> {
     Malformed(Status),
 }
 
-/// Reads the bytes received so far. `end_stream` says that no more will come.
+/// Reads the bytes received so far. With `end_stream` no more follow.
 pub(crate) fn read(bytes: &[u8], end_stream: bool, max_bytes: usize) -> Read<'_> {
     let Some((prefix, message)) = bytes.split_first_chunk::<PREFIX>() else {
         return match (end_stream, bytes.is_empty()) {
@@ -66,7 +66,7 @@ pub(crate) fn read(bytes: &[u8], end_stream: bool, max_bytes: usize) -> Read<'_>
 pub(crate) fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, Status> {
     M::decode(bytes).map_err(|error| {
         Status::invalid_argument(format!(
-            "the message cannot be decoded: {error}; encode it as the protocol file says"
+            "the message cannot be decoded: {error}; encode it as the protocol file defines"
         ))
     })
 }

@@ -7,7 +7,7 @@
 //! keeps the time.
 //!
 //! An error of one call resets its stream. An error after which the two sides may disagree about the connection closes
-//! it, with a GOAWAY that says why.
+//! it, with a GOAWAY that has the reason.
 //!
 //! # Bounds
 //!
@@ -183,7 +183,7 @@ where
 }
 
 impl<S: Fallback, H: Handler> Session<S, H> {
-    /// True while the client owes the rest of something: its preface and settings, or a header block.
+    /// True while the client has sent only a part of its preface and settings, or of a header block.
     pub fn is_mid_request(&self) -> bool {
         !self.has_settings || self.block.is_some()
     }
@@ -291,7 +291,7 @@ impl<S: Fallback, H: Handler> Session<S, H> {
         frame::write(&mut self.output, GOAWAY, 0, 0, &payload);
     }
 
-    /// Announces the shutdown, with a PING whose reply says that the client has read it.
+    /// Announces the shutdown, with a PING whose reply confirms that the client has read it.
     pub fn start_shutdown(&mut self) {
         if self.shutdown == Shutdown::Open {
             self.shutdown = Shutdown::Announced;

@@ -64,7 +64,7 @@ pub enum Judgement<'a> {
     Admitted,
     /// The request was refused.
     Refused,
-    /// No error, and no rule says what it means.
+    /// No error, and no rule judges it.
     Unjudged,
     /// An error.
     Failed(Failure<'a>),

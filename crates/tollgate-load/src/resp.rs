@@ -130,7 +130,7 @@ struct Reply<'a> {
     error: Option<&'a [u8]>,
 }
 
-/// HeaderBlocks and values of the outermost array or map, while they are read.
+/// Names and values of the outermost array or map, while they are read.
 ///
 /// An element is one of them if nothing is still to come but them: then whatever lies deeper has been read. So depth
 /// needs no stack, and a reply that is very deep costs nothing.

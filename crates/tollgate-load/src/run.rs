@@ -160,9 +160,9 @@ fn collect(
                 if on_progress(answers, Duration::from_nanos(passed)).is_break() {
                     // Unless it has failed already.
                     shared.stop.send_if_modified(|stop| {
-                        let goes_on = *stop == Stop::No;
-                        *stop = if goes_on { Stop::Requested } else { *stop };
-                        goes_on
+                        let continues = *stop == Stop::No;
+                        *stop = if continues { Stop::Requested } else { *stop };
+                        continues
                     });
                 }
             }

@@ -75,7 +75,7 @@ pub enum PolicyError {
         /// The rule's name.
         name: Arc<str>,
     },
-    /// A limit that cannot be shared as its rule says.
+    /// A limit that cannot be shared in the mode of its rule.
     NotShared {
         /// The rule's name.
         name: Arc<str>,
@@ -289,7 +289,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         let queues: Vec<_> = policy
             .queues
             .iter()
-            .map(|q| q.under(policy.paths))
+            .map(|q| q.with_rules(policy.paths))
             .collect();
         // Nothing fails from here on. A limit of another kind has a new limiter already, and rings that are too
         // short stay as they are if there is no memory for longer ones.
@@ -459,8 +459,8 @@ impl<'a, C: Clock> Builder<'a, C> {
             for (key, new) in &special {
                 let old = before.special.get(key).map(|old| old.grant);
                 let hash = keys.get(key).map(|texts| self.hash_of(&rule, texts));
-                let in_force = new.expires.is_none_or(|end| now < end);
-                let new = in_force.then_some(new.grant);
+                let active_override = new.expires.is_none_or(|end| now < end);
+                let new = active_override.then_some(new.grant);
                 self.migrate_usage(before, old, new, hash, &ordinary);
             }
             for (key, old) in before
@@ -798,14 +798,14 @@ pub(super) fn compile(
 ) {
     let read = |matches: &mut Match| {
         for path in &mut matches.paths {
-            *path = path.under(paths);
+            *path = path.with_rules(paths);
         }
     };
     read(matches);
     except.iter_mut().for_each(read);
     if let CostRule::Routes { routes, .. } = cost {
         for (_, path, _) in routes {
-            *path = path.under(paths);
+            *path = path.with_rules(paths);
         }
     }
 }

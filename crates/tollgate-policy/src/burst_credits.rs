@@ -70,7 +70,7 @@ impl BurstCredits {
         let peak = times(self.rate, self.times)?;
         let slack = self.slack.unwrap_or(default_slack(peak, self.duration));
         let peak = Limit::token_bucket(peak, slack)?;
-        let saved = self.duration.as_nanos().checked_mul(self.above());
+        let saved = self.duration.as_nanos().checked_mul(self.excess_factor());
         let saved = Span::from_nanos(saved.ok_or(LimitError::TooSlow)?);
         let whole = self.rate.earned_in(saved);
         let limit = match earns_evenly(self.rate, saved) {
@@ -116,7 +116,7 @@ impl BurstCredits {
     }
 
     /// How much faster than the rate a burst uses up credit, in multiples of the rate.
-    fn above(&self) -> u64 {
+    fn excess_factor(&self) -> u64 {
         u64::from(self.times.saturating_sub(1))
     }
 }

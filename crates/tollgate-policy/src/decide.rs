@@ -240,13 +240,13 @@ pub fn decide<H: DecisionHost>(
         Subject::Request(facts) => gate.plan(facts, began),
         Subject::Rule { rule, key, cost } => gate.plan_rule_by_key(rule, key, cost, began),
     };
-    let terms = Terms {
+    let decision_context = DecisionContext {
         op: request.op,
         longest_wait: request.longest_wait,
         deadline: request.deadline,
         began,
     };
-    terms.start(host, policy, plan, &|gate, _, rule| match request.subject {
+    decision_context.start(host, policy, plan, &|gate, _, rule| match request.subject {
         Subject::Request(facts) => gate.key_texts(rule, facts),
         Subject::Rule { key, .. } => Some(key.iter().map(|part| (*part).to_owned()).collect()),
     })
@@ -262,14 +262,14 @@ pub fn decide_batch<H: DecisionHost>(
     deadline: Option<Instant>,
 ) -> (Decide<H>, Vec<BatchPart>) {
     let gate = H::gate(policy);
-    let terms = Terms {
+    let decision_context = DecisionContext {
         op,
         longest_wait: None,
         deadline,
         began: gate.clock().now(),
     };
-    let (plan, parts) = gate.plan_batch(requests, terms.began);
-    let decide = terms.start(host, policy, plan, &|gate, answer, rule| {
+    let (plan, parts) = gate.plan_batch(requests, decision_context.began);
+    let decide = decision_context.start(host, policy, plan, &|gate, answer, rule| {
         let refused_by = refusing(answer, &parts).unwrap_or(0);
         gate.key_texts(rule, requests.get(refused_by)?)
     });
@@ -286,7 +286,7 @@ fn refusing(answer: &PolicyDecision, parts: &[BatchPart]) -> Option<usize> {
 
 /// The properties of a request that a pending decision needs.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct DecisionContext {
     op: Op,
     longest_wait: Option<Span>,
     deadline: Option<Instant>,
@@ -296,7 +296,7 @@ struct Terms {
 /// Yields the parts of a rule's key as text, for the observer.
 type KeyTexts<'a, C> = &'a dyn Fn(&PolicyGate<C>, &PolicyDecision, usize) -> Option<Vec<String>>;
 
-impl Terms {
+impl DecisionContext {
     /// Decides a plan as far as this process can.
     fn start<H: DecisionHost>(
         self,
@@ -318,7 +318,7 @@ impl Terms {
                 deadline: self.deadline.map(|deadline| host.sleep_until(deadline)),
                 host: host.clone(),
                 policy: Arc::clone(policy),
-                terms: self,
+                decision_context: self,
                 charges,
             }),
         }
@@ -379,7 +379,7 @@ impl Terms {
 pub struct PendingDecision<H: DecisionHost> {
     host: H,
     policy: Arc<H::Policy>,
-    terms: Terms,
+    decision_context: DecisionContext,
     charges: PendingCharges,
     deadline: Option<HostFuture>,
 }
@@ -387,7 +387,7 @@ pub struct PendingDecision<H: DecisionHost> {
 impl<H: DecisionHost> fmt::Debug for PendingDecision<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PendingDecision")
-            .field("terms", &self.terms)
+            .field("decision_context", &self.decision_context)
             .finish_non_exhaustive()
     }
 }
@@ -416,7 +416,7 @@ impl<H: DecisionHost> PendingDecision<H> {
             };
             gate.shared_key_texts(rule, answer.charges.get(at)?.key.as_deref()?)
         };
-        self.terms
+        self.decision_context
             .complete(&self.host, &self.policy, &mut answer, &key);
         answer
     }
@@ -461,7 +461,7 @@ impl<C: Clock> RefundOnDrop<C> {
     }
 
     /// Called when the response is written: what was taken stays taken.
-    pub fn keep(mut self) {
+    pub fn commit(mut self) {
         self.0 = None;
     }
 }

@@ -158,7 +158,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     fn explain_queue(&self, request: &Request<'_>) -> Option<QueueExplanation> {
-        let (place, key) = self.stand(request)?;
+        let (place, key) = self.queue_place(request)?;
         let rule = self.queues.get(place.queue)?;
         let flow = ExplainedKey::new(&key, &rule.flow, rule.missing_key);
         Some(QueueExplanation { place, flow })

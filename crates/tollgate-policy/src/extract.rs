@@ -1,7 +1,7 @@
 //! Extracts the parts of a key, the tier and the cost from a request.
 //!
-//! Borrowed from the request wherever they stand there as they are. A value is missing if it is absent, empty, blank or
-//! there more than once; a query value also if it holds a raw `;` or a control character. The rule says what happens to a
+//! Values are borrowed from the request where possible. A value is missing if it is absent, empty, blank or
+//! there more than once; a query value also if it holds a raw `;` or a control character. The rule decides what happens to a
 //! request that lacks a part of its key.
 
 use std::borrow::Cow;
@@ -150,7 +150,7 @@ impl<'a> Request<'a> {
                 least,
                 most,
             } => match self.text(source, matches) {
-                None if self.is_said(source) => *most,
+                None if self.is_set(source) => *most,
                 None => *default,
                 Some(text) => units(&text).unwrap_or(*most).clamp(*least, *most),
             },
@@ -160,14 +160,14 @@ impl<'a> Request<'a> {
 
 impl Request<'_> {
     /// Whether there is any value at `source`, even if it is blank or repeated.
-    fn is_said(&self, source: &Source) -> bool {
-        let mut said = false;
+    fn is_set(&self, source: &Source) -> bool {
+        let mut found = false;
         match source {
-            Source::Header(name) => self.facts.headers.visit(name, &mut |_| said = true),
-            Source::Query(name) => raw_query_values(self.facts.query, name, &mut |_| said = true),
+            Source::Header(name) => self.facts.headers.visit(name, &mut |_| found = true),
+            Source::Query(name) => raw_query_values(self.facts.query, name, &mut |_| found = true),
             _ => {}
         }
-        said
+        found
     }
 }
 

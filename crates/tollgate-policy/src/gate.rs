@@ -434,8 +434,8 @@ impl<C: Clock> PolicyGate<C> {
         };
         let special = live.override_for(key);
         let is_over = |special: &&KeyOverride| special.expires.is_some_and(|end| now >= end);
-        let in_force = special.filter(|special| !is_over(special));
-        let limit = match in_force.map(|special| special.grant) {
+        let active_override = special.filter(|special| !is_over(special));
+        let limit = match active_override.map(|special| special.grant) {
             Some(KeyOverrideAction::Unlimited) => {
                 plan.charges.push(charge(live.base, Role::Unlimited, false));
                 if live.rule.mode == Mode::Enforce {

@@ -95,7 +95,7 @@ impl QueueRule {
     }
 
     /// The same with its patterns compiled to these path rules.
-    pub(super) fn under(&self, paths: PathRules) -> QueueRule {
+    pub(super) fn with_rules(&self, paths: PathRules) -> QueueRule {
         let mut rule = self.clone();
         compile(&mut rule.matches, &mut rule.except, &mut rule.cost, paths);
         rule
@@ -125,11 +125,14 @@ impl<C: Clock> PolicyGate<C> {
         }
         let path = self.policy.paths.normalise(facts.path).ok()?;
         let request = Request { facts, path: &path };
-        self.stand(&request).map(|(place, _)| place)
+        self.queue_place(&request).map(|(place, _)| place)
     }
 
     /// The queue place of a request, and the key of its flow.
-    pub(super) fn stand<'a>(&self, request: &Request<'a>) -> Option<(QueuePlace, RequestKey<'a>)> {
+    pub(super) fn queue_place<'a>(
+        &self,
+        request: &Request<'a>,
+    ) -> Option<(QueuePlace, RequestKey<'a>)> {
         if self.is_switched_off() {
             return None;
         }

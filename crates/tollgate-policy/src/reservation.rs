@@ -50,7 +50,7 @@ impl<C: Clock> PolicyGate<C> {
             let rule = self.rule(charge.rule);
             let follows = rule
                 .is_none_or(|rule| matches!(rule.cost, CostRule::Asked | CostRule::From { .. }));
-            wanted(limiter).then(|| Held {
+            wanted(limiter).then(|| HeldCharge {
                 charge: charge.clone(),
                 cost: match algorithm.algorithm() {
                     Algorithm::Concurrency { .. } => HeldCost::Permit(
@@ -75,13 +75,13 @@ impl<C: Clock> PolicyGate<C> {
 /// What a request took, to be settled once its actual cost is known. Dropping it changes nothing.
 #[derive(Debug)]
 pub struct Reservation<C = MonotonicClock> {
-    held: Vec<Held>,
+    held: Vec<HeldCharge>,
     memory: Arc<MemoryStore<C>>,
     fleet: Option<FleetStore<C>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldCharge {
     charge: Charge,
     cost: HeldCost,
 }
@@ -162,7 +162,7 @@ impl<C: Clock> Reservation<C> {
     fn corrections(&mut self, how: Settlement) -> (Vec<Charge>, Vec<Charge>) {
         let (mut refunds, mut more) = (Vec::new(), Vec::new());
         for held in self.held.drain(..) {
-            let Held { mut charge, cost } = held;
+            let HeldCharge { mut charge, cost } = held;
             if let (HeldCost::Permit(holding_time), Settlement::Done | Settlement::Actual(_)) =
                 (&cost, how)
             {

@@ -128,7 +128,7 @@ impl RedisLimits {
         self.run_to_end(decision, deadline).await
     }
 
-    /// Runs it on the runtime of the store, to its end, even if the caller goes away.
+    /// Runs it on the runtime of the store, to its end, even if the caller leaves.
     async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreFault>> + Send + 'static,

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time after which a node without a heartbeat is gone.
+/// Time after which a node without a heartbeat no longer counts.
 pub(crate) const HEARTBEAT_TTL: Duration = Duration::from_secs(10);
 
 /// The number of nodes.

@@ -61,7 +61,7 @@ pub(crate) struct StoreInner {
 }
 
 impl StoreInner {
-    /// Starts a task that runs to its end even if the caller goes away; `None` if the bound is reached.
+    /// Starts a task that runs to its end even if the caller leaves; `None` if the bound is reached.
     ///
     /// A client may hang up at any moment, and then the future of its request is dropped. Work that must not be left half done
     /// runs as a task of its own. Clients that hang up cannot start tasks without end.

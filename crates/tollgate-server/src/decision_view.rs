@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use tollgate::{Origin, Span, Verdict};
 use tollgate_policy::{Charge, PolicyDecision, Reason, Role};
 
-use crate::engine::{ActivePolicy, Gate};
+use crate::engine::{ActivePolicy, EngineGate};
 use crate::names;
 
 /// The result of `reserve`.
@@ -86,7 +86,7 @@ impl<'a> DecisionView<'a, ChargeViews<'a>> {
 
 impl<'a, L> DecisionView<'a, L> {
     /// A decision with another view of its limits.
-    pub(crate) fn with_limits(gate: &'a Gate, answer: &'a PolicyDecision, limits: L) -> Self {
+    pub(crate) fn with_limits(gate: &'a EngineGate, answer: &'a PolicyDecision, limits: L) -> Self {
         let rule = match answer.reason {
             Reason::MissingKey(rule) | Reason::Blocked(rule) | Reason::StoreError(rule) => {
                 Some(rule)
@@ -121,7 +121,7 @@ impl<'a, L> DecisionView<'a, L> {
 
 /// The limits that applied.
 pub(crate) struct ChargeViews<'a> {
-    gate: &'a Gate,
+    gate: &'a EngineGate,
     charges: &'a [Charge],
 }
 
@@ -165,7 +165,7 @@ impl Serialize for ReservationName {
 }
 
 /// The weight of the tier that the client is in, where the binding limit has tiers.
-fn weight(gate: &Gate, answer: &PolicyDecision) -> Option<u32> {
+fn weight(gate: &EngineGate, answer: &PolicyDecision) -> Option<u32> {
     let binding = answer.binding()?;
     let tiers = gate.rule(binding.rule)?.tiers.as_ref()?;
     tiers.tiers.get(binding.tier?).map(|tier| tier.weight)

@@ -1,5 +1,5 @@
-//! An explanation as JSON: which limits matched and why the others did not, keys, costs, what each limit
-//! says by itself, and the verdict. Read by people through `tollgate explain`, so it names things as the
+//! Explanations as JSON: which limits matched and why the others did not, keys, costs, what each limit
+//! decides by itself, and the verdict. `tollgate explain` prints it, so it names things as the
 //! policy file does.
 
 use serde::Serialize;
@@ -10,16 +10,16 @@ use tollgate_policy::{
 };
 
 use crate::decision_view::{DecisionView, millis, remaining, waits};
-use crate::engine::Gate;
+use crate::engine::EngineGate;
 use crate::names;
 
 /// Explains the decision about a request, and charges nothing.
-pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
+pub fn explain(gate: &EngineGate, facts: &Facts<'_>) -> Value {
     view(gate, gate.explain(facts))
 }
 
 /// An explanation in JSON: the decision with all its limits, and what led to it.
-pub(crate) fn view(gate: &Gate, explanation: Explanation) -> Value {
+pub(crate) fn view(gate: &EngineGate, explanation: Explanation) -> Value {
     let Explanation {
         path,
         answer,
@@ -58,7 +58,7 @@ struct ExplanationView<'a> {
     queue: Option<QueueView<'a>>,
 }
 
-/// Where a request that passes waits for its turn.
+/// The queue of an admitted request.
 #[derive(Serialize)]
 struct QueueView<'a> {
     name: &'a str,
@@ -70,7 +70,7 @@ struct QueueView<'a> {
 }
 
 impl<'a> QueueView<'a> {
-    fn new(gate: &'a Gate, explained: &'a QueueExplanation) -> Option<QueueView<'a>> {
+    fn new(gate: &'a EngineGate, explained: &'a QueueExplanation) -> Option<QueueView<'a>> {
         let rule = gate.policy().queues.get(explained.place.queue)?;
         let tiers = rule.weights.iter().flat_map(|weights| &weights.tiers);
         let tier = explained.place.tier;
@@ -121,7 +121,7 @@ struct RuleView<'a> {
 
 impl<'a> RuleView<'a> {
     fn new(
-        gate: &'a Gate,
+        gate: &'a EngineGate,
         explained: &'a RuleExplanation,
         answer: &PolicyDecision,
     ) -> Option<RuleView<'a>> {

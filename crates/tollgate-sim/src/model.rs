@@ -4,7 +4,7 @@
 //! | trait | one value is | implemented by |
 //! |---|---|---|
 //! | [`KeyModel`] | one limit, one key | the oracle's models, the product's pure steps |
-//! | [`Model`] | one limit, all its keys | [`Keyed`] over those, the product's limiters |
+//! | [`Model`] | one limit, all its keys | [`KeyedModel`] over those, the product's limiters |
 //! | [`GroupModel`] | several limits charged all or none | the oracle's hierarchy, buckets by pure steps, the product's gate |
 //! | [`PermitModel`] | a concurrency limit with named permits | the oracle's, the product's limiter |
 
@@ -89,13 +89,13 @@ pub trait Model: fmt::Debug {
 
 /// One [`KeyModel`] for each key.
 #[derive(Clone, Debug)]
-pub struct Keyed<M> {
+pub struct KeyedModel<M> {
     /// A model never charged: what a key not seen yet starts from. Changes of the limit reach it, too.
     pub(crate) fresh: M,
     by_key: HashMap<String, M>,
 }
 
-impl<M: KeyModel> Keyed<M> {
+impl<M: KeyModel> KeyedModel<M> {
     /// All keys start as `fresh`.
     pub fn new(fresh: M) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl<M: KeyModel> Keyed<M> {
     }
 }
 
-impl<M: KeyModel> Model for Keyed<M> {
+impl<M: KeyModel> Model for KeyedModel<M> {
     fn check(&mut self, key: &str, t: u64, cost: u64) -> OracleDecision {
         self.of_key(key).check(t, cost)
     }

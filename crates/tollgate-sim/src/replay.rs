@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_cell_fails_its_step_and_the_case_goes_on() {
+    fn a_wrong_cell_fails_its_step_and_the_case_continues() {
         let report = run(
             "a,0,new,,,,token_bucket cap=2 n=1 p_ns=10,,,,,,\n\
              a,1,check,0,k,1,,1,2,0,10,0,\n\

@@ -1,4 +1,4 @@
-//! Certificates for a server that speaks TLS, made for each and removed with its directory.
+//! Certificates for a server with TLS, made for each and removed with its directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Positions of drivers: 50,000 a second come in, 3,000 a second go on to the database.
+//! Positions of drivers: 50,000 a second arrive, 3,000 a second are written to the database.
 //!
 //! ```sh
 //! cargo run --release -p tollgate-tower --example gps_ingestion -- 5

@@ -64,7 +64,7 @@ pub(crate) async fn greet(channel: Channel, caller: &str) -> Result<Response<Gre
 }
 
 #[tokio::main]
-#[allow(clippy::print_stdout, reason = "an example talks to people")]
+#[allow(clippy::print_stdout, reason = "an example prints")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -18,7 +18,7 @@ pub trait Complete<T> {
 
 pin_project! {
     /// The response of a layer's service. The documentation of [`limit`](crate::limit), [`queue`](crate::queue) and
-    /// [`pacing`](crate::pacing) says what dropping it means.
+    /// [`pacing`](crate::pacing) describes the effect of dropping it.
     pub struct LayerFuture<F, A, T> {
         #[pin]
         state: State<F, A, T>,

@@ -69,7 +69,7 @@ pub(crate) fn write(
     message: &str,
     retry_after: Option<Span>,
 ) {
-    // The variant of gRPC that the client speaks: browsers have their own.
+    // The variant of gRPC that the client uses: browsers have their own.
     let media = request_headers.get(CONTENT_TYPE).cloned();
     let media = media.unwrap_or(HeaderValue::from_static("application/grpc"));
     headers.insert(CONTENT_TYPE, media);

@@ -18,7 +18,7 @@ pub(crate) fn respond(limiter: &Limiter, user: &str, cost: u64) -> (u16, String)
         }
         Verdict::Never => (400, format!("at most {} at once", limiter.capacity())),
         // Only a leaky bucket makes a request wait.
-        Verdict::Wait { delay } => (200, format!("goes on after {delay}")),
+        Verdict::Wait { delay } => (200, format!("continues after {delay}")),
     }
 }
 

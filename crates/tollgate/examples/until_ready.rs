@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tollgate::{Limiter, NotAdmitted};
 
-/// Waits for its turn, a second at most, and calls the API.
+/// Waits for the limit, a second at most, and calls the API.
 pub(crate) async fn call(limiter: &Limiter, host: &str) -> Result<&'static str, NotAdmitted> {
     let ready = limiter
         .until_ready(host)

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_number_of_units_says_what_is_wrong() {
+    fn an_invalid_number_of_units_names_the_error() {
         for (text, message) in [
             ("-1", "`-1` is not a whole number of units"),
             ("1.5", "`1.5` is not a whole number of units"),

@@ -14,15 +14,15 @@ use crate::time::{Moment, Span};
 ///
 /// let limiter = Limiter::new("5/s burst 10".parse()?)?;
 /// match limiter.check("rider:42") {
-///     Verdict::Pass => { /* go on */ }
-///     Verdict::Wait { delay } => { /* leaky bucket only: go on after `delay` */ }
+///     Verdict::Pass => { /* continue */ }
+///     Verdict::Wait { delay } => { /* leaky bucket only: continue after `delay` */ }
 ///     Verdict::Refuse { retry_after } => { /* respond with 429 and `Retry-After` */ }
 ///     Verdict::Never => { /* the cost is above what the limit holds */ }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "a request that is not admitted must not go on"]
+#[must_use = "a request that is not admitted must not continue"]
 pub enum Verdict {
     /// The request may pass now.
     Pass,
@@ -209,7 +209,7 @@ pub enum Origin {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "a request that is not admitted must not go on"]
+#[must_use = "a request that is not admitted must not continue"]
 pub struct Decision {
     /// What happens to the request.
     pub verdict: Verdict,

@@ -123,7 +123,7 @@ impl LimitCharge {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a request that is not admitted must not go on"]
+#[must_use = "a request that is not admitted must not continue"]
 pub struct Admission {
     /// What happens to the request, with the numbers of the binding limit.
     pub decision: Decision,

@@ -205,7 +205,7 @@ impl Limit {
         })
     }
 
-    /// So many in each window of the clock.
+    /// A number of units in each window of the clock.
     ///
     /// # Errors
     /// A limit above 2^32 - 2.
@@ -217,7 +217,7 @@ impl Limit {
         })
     }
 
-    /// Exactly so many in any window.
+    /// Exactly a number of units in any window.
     ///
     /// # Errors
     /// A limit above 2^24.
@@ -228,7 +228,7 @@ impl Limit {
         })
     }
 
-    /// About so many in any window, in one word.
+    /// An estimate of a number of units in any window, in one word.
     ///
     /// # Errors
     /// A limit above 2^24 - 1.

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_as_people_write_them() {
+    fn rates_are_parsed_in_all_notations() {
         for (text, units, per_ns) in [
             ("5/s", 5, 1_000_000_000),
             ("100/min", 100, 60_000_000_000),

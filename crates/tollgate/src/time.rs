@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Nanoseconds in each unit that people write, longest first. `min` comes before `m` so that the
+/// Nanoseconds in each unit of the text form, longest first. `min` comes before `m` so that the
 /// longer word wins; a month is left out because it has no fixed length.
 const UNITS: &[(&str, u64)] = &[
     ("w", 7 * 86_400 * SECOND),
@@ -274,7 +274,7 @@ impl FromStr for Span {
     }
 }
 
-/// Nanoseconds in a unit as people spell it, or none if it is no unit.
+/// Nanoseconds in a unit, or `None` if it is not a unit.
 pub(crate) fn unit_nanos(word: &str) -> Option<u64> {
     let lower = word.to_lowercase();
     let name = ALIASES
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_as_people_write_them() {
+    fn spans_are_parsed_in_all_notations() {
         for (text, ns) in [
             ("250ms", 250_000_000),
             ("1h30m", 5_400 * SECOND),

@@ -483,14 +483,14 @@ fn a_new_key_that_gets_a_slot_later_starts_from_its_usage() {
     for key in 0..5000u64 {
         let _ = limiter.charge(&key, 1);
     }
-    let mut newcomers = 0;
+    let mut admitted_new = 0;
     for key in 10_000..10_100u64 {
         let mut used = 0;
         while limiter.charge(&key, 1).is_admitted() {
             used += 1;
         }
         assert!(used <= 10);
-        newcomers += used;
+        admitted_new += used;
     }
     assert!(limiter.overflowed() > 0);
     // All slots are free again, but the exhausted overflow cell is not full yet.
@@ -502,7 +502,7 @@ fn a_new_key_that_gets_a_slot_later_starts_from_its_usage() {
         }
         assert!(more <= 10, "a slot of its own is no second allowance");
     }
-    assert!(newcomers > 0);
+    assert!(admitted_new > 0);
 }
 
 #[test]
@@ -573,10 +573,12 @@ fn a_late_clock_admits_at_most_what_its_lateness_allows() {
     let (burst, gap) = (3, 4_000_000); // one unit every 4 ms, so that a tick is worth several
     let (limiter, clock) = limiter(Limit::token_bucket(rate("250/s"), burst).unwrap());
     let mut admitted: Vec<u64> = Vec::new();
-    let (mut now, mut dice) = (1_000_000_000u64, 7u64);
+    let (mut now, mut random) = (1_000_000_000u64, 7u64);
     for _ in 0..20_000 {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        now += (dice >> 40) % 500_000;
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        now += (random >> 40) % 500_000;
         clock.set(Moment::from_nanos(now - now % LATENESS));
         if limiter.check("a").is_admitted() {
             admitted.push(now);
@@ -634,7 +636,7 @@ fn settling_a_leaky_bucket_never_puts_a_later_arrival_on_a_promised_slot() {
     let first = limiter.charge("k", 1);
     let second = limiter.charge("k", 1);
     let third = limiter.charge("k", 1);
-    // The second goes away; the third is promised its slot all the same.
+    // The second is cancelled; the third keeps its promised slot.
     let _ = limiter.settle("k", &second, 1, 0);
     let fourth = limiter.charge("k", 1);
     assert_eq!(starts(&third), Moment::from_nanos(200_000_000));

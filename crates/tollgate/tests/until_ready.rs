@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{Clock, Limiter, Moment, NotAdmitted, Span, UnkeyedLimiter};
 
-/// The time of tokio, which stands still while a task runs and jumps to the next timer when all wait.
+/// The time of tokio, which is paused while a task runs and jumps to the next timer when all wait.
 #[derive(Clone, Debug)]
 struct TokioClock {
     start: Instant,

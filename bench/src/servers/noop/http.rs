@@ -83,7 +83,7 @@ async fn serve(port: u16) -> io::Result<()> {
             let served = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service_fn(answer))
                 .await;
-            // A client that goes away in the middle of a request is how every pass ends.
+            // Every pass ends with a client that disconnects in the middle of a request.
             drop(served);
         });
     }

@@ -56,7 +56,7 @@ fn case(node: Item<'_>) -> Read<ExpectedCase> {
         "name",
         (
             "the case has no `name`",
-            "add one that says what is expected: `name: five, then refused`",
+            "add one that states what is expected: `name: five, then refused`",
         ),
         prose,
     );

@@ -45,7 +45,7 @@ const TOTAL_KEYS: usize = 16_000_000;
 /// The least that each of these limits gets.
 const MIN_KEYS: usize = 10_000;
 
-/// The maximum number of keys of each of so many limits.
+/// The maximum number of keys of each of this many limits.
 pub(crate) fn default_max_keys(limits: usize) -> usize {
     (TOTAL_KEYS / limits.max(1)).max(MIN_KEYS)
 }

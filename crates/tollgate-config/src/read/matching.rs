@@ -105,7 +105,7 @@ pub(crate) fn path(node: Item<'_>, rules: PathRules) -> Read<PathPattern> {
 /// A pattern for paths that are normalised by these rules.
 pub(crate) fn path_text(text: &str, rules: PathRules) -> Result<PathPattern, (String, String)> {
     let written = PathPattern::new(text).map_err(|e| (e.to_string(), e.hint()))?;
-    Ok(written.under(rules))
+    Ok(written.with_rules(rules))
 }
 
 fn host(node: Item<'_>) -> Read<TextPattern> {

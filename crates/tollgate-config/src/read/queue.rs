@@ -1,4 +1,4 @@
-//! `queues`: fair queues in which admitted requests wait for their turn.
+//! `queues`: fair queues of admitted requests.
 //!
 //! A queue needs `at_once`, `rate`, or both: without them no request would ever wait. Everything that an untrusted
 //! client can make longer has a bound, written or by default: requests in all, requests of one flow, and the wait.

@@ -46,7 +46,7 @@ section! {
         remaining: Option<Number>,
         /// The limits that would refuse the request if they were enforced; `[]` for none.
         shadow: Option<OneOrMany<String>>,
-        /// The queue in which the request waits for its turn.
+        /// The queue of the request.
         queue: Option<String>,
         /// The weight of the request in that queue.
         weight: Option<Number>,

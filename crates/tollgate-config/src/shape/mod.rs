@@ -98,7 +98,7 @@ section! {
         limits: Option<Vec<Limit>>,
         /// Settings for single domains of Envoy's rate limit service.
         domains: Option<Vec<Domain>>,
-        /// Queues in which admitted requests wait for their turn. The first queue that matches a request is used.
+        /// Fair queues of admitted requests. The first queue that matches a request is used.
         queues: Option<Vec<Queue>>,
         /// When all limits shrink under load, and how far.
         pressure: Option<Pressure>,

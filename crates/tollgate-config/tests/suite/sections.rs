@@ -364,7 +364,7 @@ fn unwise_settings_are_warned_about_by_name() {
             vec![(Warning, "unreachable")],
         ),
         (two("match: { path: /a }, "), vec![]),
-        // A request that a queue does not match goes on to the next.
+        // A request that a queue does not match continues with the next.
         (two("except: { path: /b }, "), vec![]),
         (
             one("at_once: 1, match: { path: /a/b }, except: { path: /a/** }"),

@@ -153,7 +153,7 @@ async fn trailers_end_a_body_unless_they_are_malformed() {
     }
 }
 
-/// A session whose client opens no window for responses, after so many calls.
+/// A session whose client opens no window for responses, after this many calls.
 async fn without_window(calls: u32) -> Session<Health, impl Handler<Response = Response>> {
     let notify = Arc::new(Notify::new());
     let (mut session, _events) = session(&notify);

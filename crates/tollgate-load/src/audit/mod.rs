@@ -43,13 +43,13 @@ pub struct Allowance {
 pub(crate) struct AdmissionLog {
     keys: Vec<KeyCounts>,
     /// Single admissions, as far as there is room.
-    each: Vec<Admission>,
+    each: Vec<AdmittedRequest>,
     room: usize,
 }
 
 /// One admission: decided between the two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Admission {
+struct AdmittedRequest {
     key: u32,
     sent: u64,
     arrived: u64,
@@ -97,7 +97,7 @@ impl AdmissionLog {
             if self.each.len() < self.room
                 && let Ok(key) = u32::try_from(key)
             {
-                self.each.push(Admission { key, sent, arrived });
+                self.each.push(AdmittedRequest { key, sent, arrived });
             }
         }
     }
@@ -143,7 +143,7 @@ impl AdmissionLog {
 /// The result of an audit, in units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// KeyPicker that were admitted anything.
+    /// Keys with at least one admission.
     pub keys: u64,
     /// Units admitted.
     pub admitted: u64,
@@ -151,7 +151,7 @@ pub struct Audit {
     pub allowed: u64,
     /// What was admitted beyond the bound, of each key in the window that it was worst in. Zero, if the limiter is right.
     pub over: u64,
-    /// KeyPicker that were admitted too much.
+    /// Keys with over-admission.
     pub keys_over: u64,
     /// Those of them that were admitted the most too much.
     pub worst: Vec<AuditFinding>,

@@ -18,9 +18,9 @@
 
 use tollgate::{Algorithm, Span};
 
-use super::{Admission, Allowance, AuditFinding};
+use super::{AdmittedRequest, Allowance, AuditFinding};
 
-/// The shortest length is the period divided by two so many times.
+/// The shortest length is the period divided by two this many times.
 const HALVES: u32 = 10;
 
 /// Scans the windows of one key after the other.
@@ -45,7 +45,7 @@ impl<'a> WindowScan<'a> {
     }
 
     /// The window in which this key exceeded its bound the most, if any. Its admissions are in the order of sending.
-    pub(super) fn worst(&mut self, key: u64, own: &[Admission]) -> Option<AuditFinding> {
+    pub(super) fn worst(&mut self, key: u64, own: &[AdmittedRequest]) -> Option<AuditFinding> {
         if own.len() < 2 {
             return None;
         }
@@ -68,7 +68,7 @@ impl<'a> WindowScan<'a> {
     }
 
     /// Of all windows of this length: where the one begins that most were decided in, and how many.
-    fn fullest(&self, own: &[Admission], length: u64) -> Option<(u64, u64)> {
+    fn fullest(&self, own: &[AdmittedRequest], length: u64) -> Option<(u64, u64)> {
         let mut arrivals = self
             .arrivals
             .iter()
@@ -140,8 +140,8 @@ mod tests {
         }
     }
 
-    fn admissions(sent: impl Iterator<Item = u64>, takes: u64) -> Vec<Admission> {
-        let admission = |sent| Admission {
+    fn admissions(sent: impl Iterator<Item = u64>, takes: u64) -> Vec<AdmittedRequest> {
+        let admission = |sent| AdmittedRequest {
             key: 0,
             sent,
             arrived: sent + takes,
@@ -149,7 +149,7 @@ mod tests {
         sent.map(admission).collect()
     }
 
-    fn worst(allowance: &Allowance, own: &[Admission]) -> Option<AuditFinding> {
+    fn worst(allowance: &Allowance, own: &[AdmittedRequest]) -> Option<AuditFinding> {
         let run = own.iter().map(|admission| admission.arrived).max();
         WindowScan::new(allowance, 1, run.unwrap_or(0)).worst(0, own)
     }
@@ -187,10 +187,10 @@ mod tests {
             (random >> 33) % below
         };
         for _ in 0..200 {
-            let mut own: Vec<Admission> = (0..next(30) + 2)
+            let mut own: Vec<AdmittedRequest> = (0..next(30) + 2)
                 .map(|_| {
                     let sent = next(100);
-                    Admission {
+                    AdmittedRequest {
                         key: 0,
                         sent,
                         arrived: sent + next(20),
@@ -203,7 +203,7 @@ mod tests {
             windows.worst(0, &own);
             for length in [0, 1, 5, 19, 50, 200] {
                 let inside = |from: u64| {
-                    let is_in = |a: &&Admission| a.sent >= from && a.arrived <= from + length;
+                    let is_in = |a: &&AdmittedRequest| a.sent >= from && a.arrived <= from + length;
                     own.iter().filter(is_in).count() as u64
                 };
                 let most = own.iter().map(|a| inside(a.sent)).max();

@@ -126,7 +126,7 @@ pub(super) fn number(payload: &[u8]) -> u32 {
         .map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// HeaderBlocks and values of settings.
+/// Names and values of settings.
 pub(super) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> + '_ {
     payload.chunks_exact(6).filter_map(|setting| {
         let (name, value) = setting.split_first_chunk::<2>()?;

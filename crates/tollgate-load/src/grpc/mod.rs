@@ -227,7 +227,7 @@ impl Grpc {
             match name {
                 frame::HEADER_TABLE_SIZE => {
                     let has_table = value >= 4096;
-                    // FieldScan that were put there may be gone: begin again on another connection.
+                    // Fields that were added to the table may be dropped: restart on another connection.
                     if has_table != self.state.has_table && self.state.sent > 0 {
                         self.state.request_limit = Some(self.state.sent);
                     }
@@ -407,7 +407,7 @@ impl Codec for Grpc {
                 len,
                 request: Some(u64::from(stream / 2)),
                 judgement,
-                // A server that goes away handles its open requests, then closes.
+                // A server that sends GOAWAY handles its open requests, then closes.
                 is_last: false,
             })
         }))

@@ -13,7 +13,7 @@ use tollgate_load::{Allowance, LoadError, LoadPlan, LoadReport, Target, run};
 /// How a server answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Manner {
-    /// Calls with the same message that it lets pass; all of them if 0.
+    /// Calls with the same message that it admits; all of them if 0.
     each: u64,
     /// Streams at once.
     streams: Option<u32>,
@@ -23,7 +23,7 @@ struct Manner {
     status: Option<&'static str>,
     /// The message comes in two frames.
     in_parts: bool,
-    /// Goes away after so many calls on a connection.
+    /// Sends GOAWAY after this many calls on a connection.
     leaves_after: Option<usize>,
 }
 
@@ -235,7 +235,7 @@ fn a_grpc_status_is_reported_by_its_name() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_reconnected() {
+fn a_server_that_sends_goaway_is_reconnected() {
     let (port, _) = server(Manner {
         leaves_after: Some(100),
         ..Manner::default()

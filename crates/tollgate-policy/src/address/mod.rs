@@ -183,7 +183,7 @@ impl fmt::Display for CidrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("this is not an IP address"),
-            Self::Bits => f.write_str("what stands behind the `/` is not a number of bits"),
+            Self::Bits => f.write_str("the text after the `/` is not a number of bits"),
             Self::HostBits { .. } => {
                 f.write_str("the address has bits set that do not count for the network")
             }

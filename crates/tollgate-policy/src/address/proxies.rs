@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! X-Forwarded-For: 6.6.6.6, 203.0.113.7, 10.0.0.2        peer 10.0.0.1, trusted 10.0.0.0/8
-//!                  |        |            a proxy: go on
+//!                  |        |            a proxy: continue
 //!                  |        not a proxy: the client
 //!                  whatever the client wrote
 //! ```

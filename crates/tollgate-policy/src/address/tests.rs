@@ -38,7 +38,7 @@ impl super::super::facts::Headers for Lines<'_> {
 }
 
 #[test]
-fn networks_are_read_and_written_as_people_do() {
+fn networks_are_parsed_and_printed_in_usual_notation() {
     for (text, shown) in [
         ("10.0.0.0/8", "10.0.0.0/8"),
         ("0.0.0.0/0", "0.0.0.0/0"),

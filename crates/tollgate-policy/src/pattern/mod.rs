@@ -15,7 +15,7 @@
 //!
 //! # Limits
 //!
-//! A pattern is read for paths whose case counts and whose trailing slash does not. [`PathPattern::under`] adapts
+//! A pattern is read for paths whose case counts and whose trailing slash does not. [`PathPattern::with_rules`] adapts
 //! it to other rules.
 
 use std::fmt;
@@ -29,7 +29,7 @@ pub use text::TextPattern;
 /// A path with wildcards and captures: `/api/rides/{ride}/cancel`, `/admin/**`, `/files/*.pdf`.
 ///
 /// A slash at the end of the pattern: `/a/` is like `/a` where such slashes do not count (and matches
-/// `/a/` too), and is only `/a/` once it is [`under`](PathPattern::under) rules that keep them. `**` at
+/// `/a/` too), and is only `/a/` once it is [`with_rules`](PathPattern::with_rules) rules that keep them. `**` at
 /// the end also stands for nothing: `/admin/**` matches `/admin`. No pattern matches the empty path or
 /// the `*` of `OPTIONS *`, because these name no path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl PathPattern {
     }
 
     /// The pattern for paths that were normalised by these rules.
-    pub fn under(&self, rules: PathRules) -> PathPattern {
+    pub fn with_rules(&self, rules: PathRules) -> PathPattern {
         let mut pattern = if rules.ignore_case {
             self.lowercased()
         } else {
@@ -194,11 +194,11 @@ impl PathPattern {
                 .unwrap_or(path),
             Slash::Required => path.strip_suffix('/').filter(|p| !p.is_empty())?,
         };
-        let mut rest = Rest::new(path)?;
+        let mut rest = RemainingSegments::new(path)?;
         let mut wanted = self.segments.as_slice();
         let mut captured = None;
         // The position to return to if the rest does not match: after the last `**`, one segment later.
-        let mut again: Option<(&[Segment], Rest<'p>)> = None;
+        let mut again: Option<(&[Segment], RemainingSegments<'p>)> = None;
         loop {
             match wanted {
                 [Segment::Many] => return Some(captured),
@@ -233,13 +233,13 @@ impl PathPattern {
 
 /// The remaining segments of a path.
 #[derive(Clone, Copy)]
-pub(super) struct Rest<'p>(Option<&'p str>);
+pub(super) struct RemainingSegments<'p>(Option<&'p str>);
 
-impl<'p> Rest<'p> {
+impl<'p> RemainingSegments<'p> {
     /// All segments of a normalised path; the root has none.
-    pub(super) fn new(path: &'p str) -> Option<Rest<'p>> {
+    pub(super) fn new(path: &'p str) -> Option<RemainingSegments<'p>> {
         let body = path.strip_prefix('/')?;
-        Some(Rest((!body.is_empty()).then_some(body)))
+        Some(RemainingSegments((!body.is_empty()).then_some(body)))
     }
 
     pub(super) fn next(&mut self) -> Option<&'p str> {

@@ -90,7 +90,7 @@ fn a_text_made_to_be_slow_is_not() {
 }
 
 #[test]
-fn segments_match_as_people_expect() {
+fn segments_match_as_documented() {
     for (pattern, yes, no) in [
         ("/", &["/"][..], &["/a", "", "*"][..]),
         ("/a/b", &["/a/b"], &["/a", "/a/b/c", "/a/c", "/a/b/", "a/b"]),
@@ -176,14 +176,14 @@ fn a_slash_at_the_end_is_what_the_rules_say() {
         keep_trailing_slash: true,
         ..PathRules::default()
     };
-    let kept = path("/a/").under(keep);
+    let kept = path("/a/").with_rules(keep);
     assert!(kept.matches("/a/") && !kept.matches("/a"));
-    let without = path("/a").under(keep);
+    let without = path("/a").with_rules(keep);
     assert!(without.matches("/a") && !without.matches("/a/"));
-    let dropped = path("/a/").under(PathRules::default());
+    let dropped = path("/a/").with_rules(PathRules::default());
     assert!(dropped.matches("/a"));
-    assert!(path("/a/{x}/").under(keep).matches("/a/b/"));
-    assert!(path("/").under(keep).matches("/"));
+    assert!(path("/a/{x}/").with_rules(keep).matches("/a/b/"));
+    assert!(path("/").with_rules(keep).matches("/"));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn patterns_in_lower_case_keep_the_names_of_captures() {
         ignore_case: true,
         ..PathRules::default()
     };
-    assert_eq!(path("/A/").under(ignore), path("/A/").lowercased());
+    assert_eq!(path("/A/").with_rules(ignore), path("/A/").lowercased());
 }
 
 #[test]

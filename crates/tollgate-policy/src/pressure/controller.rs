@@ -113,9 +113,9 @@ impl PressureController {
         let nanos = |span: Span| span.as_nanos();
         let share = |of: u32| u64::from(of);
         let by = [
-            judged(signals.latency.map(nanos), self.rule.latency.map(nanos)),
-            judged(signals.errors.map(share), self.rule.errors.map(share)),
-            judged(signals.cpu.map(share), self.rule.cpu.map(share)),
+            level_of(signals.latency.map(nanos), self.rule.latency.map(nanos)),
+            level_of(signals.errors.map(share), self.rule.errors.map(share)),
+            level_of(signals.cpu.map(share), self.rule.cpu.map(share)),
         ];
         by.into_iter().max().unwrap_or(PressureLevel::Well)
     }
@@ -162,7 +162,7 @@ impl PressureController {
 }
 
 /// The level of one signal, if it is observed and has a bound.
-fn judged(observed: Option<u64>, bound: Option<u64>) -> PressureLevel {
+fn level_of(observed: Option<u64>, bound: Option<u64>) -> PressureLevel {
     let (Some(observed), Some(bound)) = (observed, bound) else {
         return PressureLevel::Well;
     };

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_says_nothing_leaves_a_tenth() {
+    fn the_default_rule_leaves_a_tenth() {
         let usual = PressureRule::default();
         assert_eq!((usual.latency, usual.errors, usual.cpu), (None, None, None));
         assert_eq!(usual.scale_of(None, Scale::from_q16(0)).apply_to(1000), 100);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use super::super::pattern::{PathPattern, Rest, Segment, TextPattern};
+use super::super::pattern::{PathPattern, RemainingSegments, Segment, TextPattern};
 use super::{Ids, Map, Quick, put};
 
 /// Deeper segments are not compared: all patterns with an equal start are candidates. Bounds the recursion.
@@ -89,13 +89,13 @@ impl Trie {
         // The patterns decide whether a trailing slash counts.
         let open = path.strip_suffix('/').filter(|path| !path.is_empty());
         let path = open.unwrap_or(path);
-        if let Some(rest) = Rest::new(path) {
+        if let Some(rest) = RemainingSegments::new(path) {
             self.walk(rest, path, ids);
         }
     }
 
     /// `path` is the whole path, `rest` the remaining segments.
-    fn walk(&self, mut rest: Rest<'_>, path: &str, ids: &mut Ids) {
+    fn walk(&self, mut rest: RemainingSegments<'_>, path: &str, ids: &mut Ids) {
         ids.add(&self.below);
         if !self.tails.is_empty() {
             let last = path.rsplit_once('/').map_or("", |(_, last)| last);

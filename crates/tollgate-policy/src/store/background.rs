@@ -23,13 +23,13 @@ const QUEUED_MAX: usize = 1 << 16;
 /// regularly ([`Background::drain`]).
 #[derive(Default)]
 pub(crate) struct Background {
-    queue: Mutex<Queue>,
+    queue: Mutex<TaskQueue>,
     /// The number of runners.
     runners: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Queue {
+struct TaskQueue {
     tasks: VecDeque<Task>,
     /// The wakers of waiting runners, by their number.
     wakers: Vec<(u64, Waker)>,
@@ -71,7 +71,7 @@ impl Drop for Running<'_> {
 }
 
 impl Background {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, TaskQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

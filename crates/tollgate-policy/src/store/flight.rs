@@ -98,9 +98,9 @@ impl Wake for Shared {
 }
 
 /// Ends the flight if the task panics, so that no waiter hangs.
-struct Ends<'a>(&'a Shared, bool);
+struct EndOnPanic<'a>(&'a Shared, bool);
 
-impl Drop for Ends<'_> {
+impl Drop for EndOnPanic<'_> {
     fn drop(&mut self) {
         if self.1 {
             self.0.put_back(Stage::Ended);
@@ -128,7 +128,7 @@ impl Future for Flight {
             state.is_woken = false;
             state.wakers.insert(self.place, context.waker().clone());
             drop(state);
-            let mut ends = Ends(&self.shared, true);
+            let mut ends = EndOnPanic(&self.shared, true);
             let waker = Waker::from(Arc::clone(&self.shared));
             let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
             ends.1 = false;

@@ -57,7 +57,7 @@ pub(super) fn apply<L: Layer>(
         Attempt::Forward(hold) => {
             let sent = request.began;
             match layer.inner().apply(request) {
-                Apply::Ready(below) => return Apply::Ready(conclude(layer, op, hold, sent, below)),
+                Apply::Ready(below) => return Apply::Ready(finish(layer, op, hold, sent, below)),
                 Apply::Pending(below, planned) => (Start::Below(below, hold, sent), planned),
             }
         }
@@ -71,7 +71,7 @@ pub(super) fn apply<L: Layer>(
         let (mut request, flights) = match start {
             Start::Below(below, hold, sent) => {
                 let below = below.await;
-                return conclude(&layer, op, hold, sent, below);
+                return finish(&layer, op, hold, sent, below);
             }
             Start::Wait(request, flights) => (request, flights),
         };
@@ -80,7 +80,7 @@ pub(super) fn apply<L: Layer>(
         match layer.attempt(&mut request, false) {
             Attempt::Forward(hold) => {
                 let below = layer.inner().apply(request).resolve().await;
-                conclude(&layer, op, hold, sent, below)
+                finish(&layer, op, hold, sent, below)
             }
             // Only a first attempt waits.
             Attempt::Done | Attempt::Wait(_) => request.answered(),
@@ -89,7 +89,7 @@ pub(super) fn apply<L: Layer>(
     Apply::Pending(deciding, planned)
 }
 
-fn conclude<L: Layer>(
+fn finish<L: Layer>(
     layer: &L,
     op: StoreOp,
     hold: L::Hold,

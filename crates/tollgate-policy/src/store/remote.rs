@@ -98,12 +98,12 @@ impl<C: Clock> Inner<C> {
         }
         let open = charges.iter_mut().filter(|charge| charge.is_open());
         for (charge, shared) in open.zip(shared) {
-            self.note(charge, &shared);
+            self.record(charge, &shared);
         }
         Ok(())
     }
 
-    fn note(&self, charge: &mut Charge, shared: &SharedOutcome) {
+    fn record(&self, charge: &mut Charge, shared: &SharedOutcome) {
         let outcome = &mut charge.outcome;
         outcome.verdict = shared.verdict;
         outcome.status = shared.status;

@@ -44,7 +44,7 @@ fn with_user<T>(cost: u64, ask: impl FnOnce(&Facts<'_>) -> T) -> T {
     })
 }
 
-/// Requests that pass of so many at one instant.
+/// The number of requests that pass of `tries` at one instant.
 fn passes(gate: &Gate, tries: usize) -> usize {
     let admitted = |_: &usize| with_user(1, |facts| gate.admit(facts)).is_admitted();
     (0..tries).filter(admitted).count()
@@ -153,7 +153,7 @@ fn a_refund_returns_to_both_buckets() {
 }
 
 #[test]
-fn both_go_on_in_the_next_policy_and_from_a_file() {
+fn both_buckets_continue_in_the_next_policy_and_from_a_snapshot() {
     let gate = gate(rule(tenfold().quota().unwrap()));
     assert_eq!(passes(&gate, 8), 8);
     let larger = BurstCredits {

@@ -492,7 +492,7 @@ fn overrides_are_for_one_key() {
             9,
         )
     };
-    assert_eq!(count("anyone"), 2);
+    assert_eq!(count("unlisted"), 2);
     assert_eq!(count("big"), 4);
     assert_eq!(count("free"), 9);
     assert_eq!(count("evil"), 0);

@@ -102,7 +102,7 @@ impl ServerProbe<'_> {
         }
         match (info.replicas, info.lag) {
             (0, _) => {
-                let message = "it has no replica: if it dies, limits start anew elsewhere";
+                let message = "it has no replica: if it fails, limits restart with no usage elsewhere";
                 findings.note("replicas", message);
             }
             (count, Some(lag)) if lag > 2 => findings.warning(

@@ -430,7 +430,7 @@ impl LimitSet {
     }
 }
 
-/// Reports that `node` is alive for the next `ttl_ms`; for 0, that it is gone.
+/// Reports that `node` is alive for the next `ttl_ms`; for 0, that it left.
 pub(crate) fn heartbeat_call(prefix: &str, node: &str, ttl_ms: u64) -> ScriptCall {
     let (mut keys, mut args) = (Arguments::default(), Arguments::default());
     let prefix = prefix.replace(['{', '}'], "");

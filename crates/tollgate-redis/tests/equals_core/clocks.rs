@@ -1,4 +1,4 @@
-//! NodeCount whose clock is wrong, and words that wrap.
+//! Nodes whose clock is wrong, and words that wrap.
 
 use super::core::Core;
 use super::edges::{charge, client, dump, request, ruled};

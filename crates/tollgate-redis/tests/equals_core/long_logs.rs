@@ -17,7 +17,7 @@ fn log(limit: u64) -> Algorithm {
     }
 }
 
-/// One unit at each of so many moments from `start` on, a microsecond apart.
+/// One unit at each of this many moments from `start` on, a microsecond apart.
 fn fill(client: &mut ScriptClient, start: u64, entries: u64) {
     let _: () = redis::cmd("FLUSHALL").query(client.connection()).unwrap();
     let ops: Vec<(u64, ScriptOp)> = (0..entries)

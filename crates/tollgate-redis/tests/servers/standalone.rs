@@ -499,7 +499,11 @@ async fn a_node_that_starts_without_its_store_remembers_the_others() {
     let _server = server_at(port);
     until_up(&store).await;
     sleep(Duration::from_millis(2500)).await;
-    assert_eq!(store.nodes(), 4, "the others may not have spoken yet");
+    assert_eq!(
+        store.nodes(),
+        4,
+        "the others may not have sent a heartbeat yet"
+    );
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ const PER_ADDRESS: usize = 64;
 pub struct AdminSettings {
     /// The valid tokens.
     pub tokens: Tokens,
-    /// Host names that it answers to, besides those of loopback and its address.
+    /// Host names that it accepts, besides those of loopback and its address.
     pub hosts: Vec<String>,
 }
 

@@ -16,7 +16,7 @@ use tollgate_policy::{
 use tollgate_tower::PolicySource;
 use tollgate_tower::admission::QueueSet;
 
-use super::{ActivePolicy, Engine, Gate, Protocol};
+use super::{ActivePolicy, Engine, EngineGate, Protocol};
 
 /// A decision of the engine, or the wait for one.
 pub type Decide = tollgate_policy::Decide<EngineSource>;
@@ -66,7 +66,7 @@ impl DecisionHost for EngineSource {
     type Clock = MonotonicClock;
     type Policy = ActivePolicy;
 
-    fn gate(policy: &ActivePolicy) -> &Gate {
+    fn gate(policy: &ActivePolicy) -> &EngineGate {
         &policy.gate
     }
 

@@ -67,7 +67,7 @@ use tollgate_tower::admission::QueueSet;
 use crate::metrics::{Collector, Handles, Metrics};
 
 /// The gate as this server runs it.
-pub type Gate = PolicyGate<MonotonicClock>;
+pub type EngineGate = PolicyGate<MonotonicClock>;
 
 /// An active policy. Replaced whole; a request ends with the one that it began with.
 #[derive(Debug)]
@@ -75,8 +75,8 @@ pub struct ActivePolicy {
     /// Counts the policies since the start, from 1.
     pub version: u64,
     /// The policy and its state.
-    pub gate: Gate,
-    /// The queues, in the order of the policy. Those that stay go on from policy to policy.
+    pub gate: EngineGate,
+    /// The queues, in the order of the policy. Unchanged queues are kept from policy to policy.
     pub queues: Arc<QueueSet>,
     /// How a gateway behaves under it.
     pub gateway: Arc<GatewaySpec>,

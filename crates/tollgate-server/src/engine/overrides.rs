@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! An override is stored as it was sent and parsed again for every active policy: a part of it ("100/s") has a meaning
-//! only with its limit. An override that does not fit (its limit is gone, or has another key) has no effect, but is kept for a
+//! only with its limit. An override that does not fit (its limit was removed, or has another key) has no effect, but is kept for a
 //! policy that it fits.
 //!
 //! # Invariant

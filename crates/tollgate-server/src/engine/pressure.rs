@@ -118,14 +118,14 @@ impl PressureState {
     /// Samples the signals and takes one control step.
     fn step(&mut self, now: Moment) {
         let backends = self.backends.as_mut();
-        let said = backends.map(|(who, seen)| seen.next(who.observed(), now));
-        let said = said.unwrap_or_default();
+        let stats = backends.map(|(source, seen)| seen.next(source.observed(), now));
+        let stats = stats.unwrap_or_default();
         self.signals = PressureSignals {
-            latency: said.latency,
-            errors: said.errors,
+            latency: stats.latency,
+            errors: stats.errors,
             cpu: self.processors.in_use(),
         };
-        if !(said.is_old && self.is_over_by_backends()) {
+        if !(stats.is_old && self.is_over_by_backends()) {
             self.controller.step(&self.signals, now);
         }
         // Otherwise the same answers have lowered the scale already, and nothing shows that backends recovered.

@@ -24,7 +24,7 @@ use tollgate_tower::admission::QueueSet;
 use super::health::HealthFault;
 use super::overrides::{StoredOverride, resolve, unfit};
 use super::start::{PolicyOrigin, ReadPolicy, log_problems, log_restarted};
-use super::{ActivePolicy, Commit, Engine, Gate, locked, seconds};
+use super::{ActivePolicy, Commit, Engine, EngineGate, locked, seconds};
 
 /// The cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ pub(super) struct PolicyState {
 
 /// What becomes active together.
 pub(super) struct NextPolicy {
-    pub(super) gate: Gate,
+    pub(super) gate: EngineGate,
     pub(super) queues: Arc<QueueSet>,
     pub(super) gateway: Arc<GatewaySpec>,
 }

@@ -20,7 +20,7 @@ use super::overrides::{StoredOverride, resolve, unfit};
 use super::reload::{self, PolicyState, ReloadError};
 use super::state::{Flaw, State, StateError};
 use super::state_file::{self, StateFile};
-use super::{ActivePolicy, Engine, Gate, pressure, seconds};
+use super::{ActivePolicy, Engine, EngineGate, pressure, seconds};
 use crate::metrics::Metrics;
 
 /// Where the policy comes from.
@@ -104,7 +104,7 @@ pub(super) fn log_problems(problems: &Problems) {
 }
 
 /// Logs the limits that start without usage, and why.
-pub(super) fn log_restarted(gate: &Gate) {
+pub(super) fn log_restarted(gate: &EngineGate) {
     let names: Vec<&str> = gate.restarted().collect();
     if !names.is_empty() {
         tracing::warn!(
@@ -249,7 +249,7 @@ impl Engine {
         let (gate, secret) = match restored {
             None => {
                 let nothing = sharing(PriorState::new());
-                let gate = Gate::with_prior(policy, Vec::new(), clock.clone(), nothing)
+                let gate = EngineGate::with_prior(policy, Vec::new(), clock.clone(), nothing)
                     .map_err(ReloadError::Refused)?;
                 (gate, random()?)
             }
@@ -270,7 +270,7 @@ impl Engine {
                 let prior = PriorState::from_saved(&counted).map_err(|cause| {
                     StateError::flawed(path, &Flaw::Contents(cause.to_string()))
                 })?;
-                let gate = Gate::with_prior(policy, live, clock.clone(), sharing(prior))
+                let gate = EngineGate::with_prior(policy, live, clock.clone(), sharing(prior))
                     .map_err(ReloadError::Refused)?;
                 gate.switch_off(changed.switched_off);
                 if changed.switched_off {

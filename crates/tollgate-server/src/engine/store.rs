@@ -188,7 +188,7 @@ fn collect_leases(leases: &LeaseReport, out: &mut Exposition) {
         ),
         (
             "tollgate_sync_overshoot_units_total",
-            "Units that synced counters let pass and the store had no room for.",
+            "Units that synced counters admitted and the store had no room for.",
             leases.units_unpaid,
         ),
     ] {

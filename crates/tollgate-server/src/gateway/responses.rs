@@ -18,7 +18,7 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> GatewayResponse {
     )
 }
 
-/// Marks an error of the client, which says nothing about the upstream.
+/// Marks an error of the client, which is no sample of the upstream.
 fn marked(mut response: GatewayResponse) -> GatewayResponse {
     if response.status().is_client_error() {
         response.extensions_mut().insert(NoBackendSample);

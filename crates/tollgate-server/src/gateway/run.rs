@@ -27,7 +27,7 @@ use crate::supervisor::{AdminListener, Supervisor, thread_count};
 /// Default port for clients.
 pub const GATEWAY_PORT: u16 = 8000;
 
-/// The policy without a file: enough for people, not for a flood.
+/// The policy without a file: enough for ordinary use, not for a flood.
 pub const POLICY: &str = include_str!("policy.yaml");
 
 /// Settings of the gateway.

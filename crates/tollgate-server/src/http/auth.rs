@@ -168,7 +168,7 @@ impl HttpApi {
         let mut stop = self.0.stop.clone();
         tokio::select! {
             () = tokio::time::sleep(delay) => {
-                refund.keep();
+                refund.commit();
                 // The date is that of sending.
                 response.clear_second();
                 response

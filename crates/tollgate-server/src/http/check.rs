@@ -223,7 +223,7 @@ impl Drop for BatchCharges<'_> {
     }
 }
 
-/// A question about no cost asks how things stand, also of limits that have a cost of their own.
+/// A cost of zero asks for the status, also of limits that have a cost of their own.
 pub(crate) fn op_of(ask: &CheckRequest<'_>, op: Op) -> Op {
     match ask.cost {
         Some(0) => Op::Peek,

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use super::request::{Batch, Settle};
 use super::*;
 
-/// What stands in a body.
+/// The content of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One question.

@@ -20,7 +20,7 @@
 //!
 //! # Invariant
 //!
-//! Every error says what is wrong, where, and how to fix it; a 500 is a defect. Statuses and shapes are those of
+//! Every error names the cause, the place and the fix; a 500 is a defect. Statuses and shapes are those of
 //! `openapi.json`, which a test compares with the server.
 
 use std::net::IpAddr;
@@ -84,7 +84,7 @@ const PATHS: [&str; 10] = [
 /// Longer targets are not looked at.
 const URI_BYTES: usize = 8 * 1024;
 
-/// Serves decisions on `listener` until `stop` says so, and then ends what is in flight.
+/// Serves decisions on `listener` until `stop` is set, and then finishes requests in flight.
 pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: watch::Receiver<bool>) {
     let connections = ListenLimits::default().connections;
     HttpApi::new(engine, stop)
@@ -103,7 +103,7 @@ impl std::fmt::Debug for HttpApi {
 }
 
 impl HttpApi {
-    /// A service that ends when `stop` says so.
+    /// A service that shuts down when `stop` is set.
     pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> HttpApi {
         HttpApi::within(engine, stop, ListenLimits::default())
     }
@@ -314,7 +314,7 @@ fn now_or_later(mut pending: PendingResponse, response: &mut ResponseBuffer) -> 
     }
 }
 
-/// Refuses a request that is not one of the route's, whatever its body says. True if it did.
+/// Refuses a request that does not fit the route, regardless of its body. True if it did.
 fn refuse(call: &Call<'_>, route: Route, response: &mut ResponseBuffer) -> bool {
     if call.target.len() > URI_BYTES {
         write_problem(
@@ -402,7 +402,7 @@ fn auth_mode(query: Option<&str>) -> Route {
     }
 }
 
-/// Is this a method that a proxy may ask with? Which method it asks about stands in its headers.
+/// Is this a method that a proxy may ask with? The method that it asks about is in its headers.
 fn is_auth_method(method: &str) -> bool {
     matches!(
         method,
@@ -412,7 +412,7 @@ fn is_auth_method(method: &str) -> bool {
 
 const AUTH_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Is the body JSON, as far as it is said?
+/// Whether the body is JSON by its media type, or has none.
 fn is_json(headers: &dyn Headers) -> bool {
     let mut is_json = true;
     headers.visit("content-type", &mut |value| {

@@ -344,7 +344,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for Bounded<T, N
     }
 }
 
-/// The items of a list, at most so many.
+/// The items of a list, at most `most`.
 pub(super) fn bounded<'de, S: SeqAccess<'de>, T: Deserialize<'de>>(
     mut seq: S,
     most: usize,

@@ -44,7 +44,7 @@ struct Shard {
 }
 
 impl Reservations {
-    /// Room for so many.
+    /// Room for this many.
     pub(super) fn new(most: usize) -> Reservations {
         Reservations {
             shards: Default::default(),

@@ -125,7 +125,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<Con
     Ok((stream, peer.ip().to_canonical(), permit))
 }
 
-/// Errors of one connection that was gone before it was accepted.
+/// Errors of one connection that ended before it was accepted.
 fn is_of_one_client(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(

@@ -1,12 +1,12 @@
-//! Sees that a client has gone while its request waits, without reading from it.
+//! Detects that a client has disconnected while its request waits, without reading from it.
 //!
 //! # Theory
 //!
 //! Reading sees the end of a stream only behind all bytes before it: a body, or pipelined requests that wait unread. The
 //! system knows the end without reading, so nothing has to be kept, however much was sent.
 //!
-//! A client that ends its side while a request of it waits counts as gone. Whether it would still read cannot be seen,
-//! and a request of a client that has gone must not wait in a queue or reach an upstream. hyper does the same.
+//! A client that ends its side while a request of it waits counts as disconnected. Whether it would still read cannot be seen,
+//! and a request of a disconnected client must not wait in a queue or reach an upstream. hyper does the same.
 //!
 //! # Bounds
 //!

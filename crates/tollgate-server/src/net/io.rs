@@ -18,7 +18,7 @@ use super::buffers;
 use super::http1::framer::{BadChunks, RequestFramer};
 use super::state::{ConnectionState, Phase};
 
-/// Bytes that are discarded of a client that goes on sending after its last response.
+/// Bytes that are discarded of a client that continues to send after its last response.
 const LINGER_BYTES: usize = 1 << 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 16 * 1024;
@@ -170,7 +170,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Read for TrackedIo<S> {
                 return Poll::Ready(Ok(()));
             }
             if framer.is_over() {
-                // The refusal was handed out; its response ends the connection. If the client has gone there is none.
+                // The refusal was handed out; its response ends the connection. If the client has disconnected there is none.
                 ready!(this.poll_discard(cx))?;
                 return Poll::Pending;
             }
@@ -221,7 +221,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Write for TrackedIo<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if matches!(&this.framing, Framing::Checked(framer) if framer.is_tunnel()) {
-            // One way of a tunnel has ended; the other goes on.
+            // One direction of a tunnel has ended; the other continues.
             return Pin::new(&mut this.io).poll_shutdown(cx);
         }
         if !this.state.is_in(Phase::Closing) {

@@ -3,10 +3,10 @@
 //! # Theory
 //!
 //! One address must not take all places. IPv6 addresses count by their /64, which is what one customer usually has. A
-//! trusted proxy speaks for many clients, so only the total bounds it.
+//! trusted proxy forwards for many clients, so only the total bounds it.
 //!
-//! A port with a token keeps a part of its places for loopback and for addresses that have shown the token. Everyone else
-//! together can take only the rest.
+//! A port with a token keeps a part of its places for loopback and for addresses that have shown the token. All other
+//! addresses together can take only the rest.
 //!
 //! # Invariant
 //!

@@ -9,7 +9,7 @@
 //!                               +--> Closing --> end
 //! ```
 //!
-//! | phase | bound | who closes |
+//! | phase | bound | closed by |
 //! |---|---|---|
 //! | new, or `Head`: an incomplete head | [`ListenLimits::head`] | the reaper aborts the task |
 //! | `Handling`: a request is handled | none: its body, its waits and its upstream have bounds of their own | the request |
@@ -24,7 +24,7 @@
 //!
 //! # Panics
 //!
-//! A panic of a handler ends at [`contain_panic`]: the response is 500, and the connection and its thread go on.
+//! A panic of a handler ends at [`contain_panic`]: the response is 500, and the connection and its thread continue.
 //!
 //! # Files
 //!
@@ -35,7 +35,7 @@
 //! | `descriptors` | raises the limit of file descriptors and shares it between the ports |
 //! | `state`, `reaper` | what a connection is doing; closes those that do it for too long |
 //! | `io` | a connection as hyper sees it, with its state and its lingering end |
-//! | `hangup` | sees that a client has gone while its request waits |
+//! | `hangup` | detects that a client has disconnected while its request waits |
 //! | `buffers` | the buffers of a thread |
 //! | `http1` | heads, framing, fast path, bodies, responses |
 //!

@@ -106,7 +106,7 @@ async fn talk(address: std::net::SocketAddr, sent: &[u8]) -> String {
 const CLOSE: &str = "host: x\r\nconnection: close\r\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_is_answered_and_the_server_goes_on() {
+async fn a_panic_is_answered_and_the_server_continues() {
     let server = start(ListenLimits::default()).await;
     let asked = format!("GET /panic HTTP/1.1\r\n{CLOSE}\r\n");
     assert!(
@@ -223,7 +223,7 @@ async fn stopping_ends_idle_connections_and_lets_requests_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_beyond_the_bound_wait_for_their_turn() {
+async fn connections_beyond_the_bound_wait_to_be_accepted() {
     let limits = ListenLimits {
         connections: 1,
         ..ListenLimits::default()

@@ -96,11 +96,11 @@ impl fmt::Display for Malformed {
 /// The result of parsing the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A command of so many bytes.
+    /// A command of this many bytes.
     Command(usize),
     /// Bytes of no command.
     Empty(usize),
-    /// An incomplete command, which needs at least so many bytes.
+    /// An incomplete command, which needs at least this many bytes.
     Partial(usize),
 }
 

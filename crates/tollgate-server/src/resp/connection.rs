@@ -49,7 +49,7 @@ const WRITE_PROGRESS_BYTES: usize = 64 * 1024;
 
 /// Why replying stopped.
 pub(super) enum Stop {
-    /// All complete commands are answered. The next one needs at least so many bytes.
+    /// All complete commands are answered. The next one needs at least this many bytes.
     NeedsBytes(usize),
     /// The output is full.
     Full,
@@ -132,7 +132,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Reads, replies and writes until the connection closes. Fails if the client is gone.
+    /// Reads, replies and writes until the connection closes. Fails if the client has disconnected.
     async fn run(
         &mut self,
         stream: &mut TcpStream,

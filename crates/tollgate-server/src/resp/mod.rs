@@ -292,7 +292,7 @@ impl Collector for Shared {
             out.family(
                 "tollgate_resp_auth_failures_total",
                 Kind::Counter,
-                "AuthFailures authentications of Redis clients, by reason.",
+                "Failed authentications of Redis clients, by reason.",
                 reasons
                     .map(|reason| [("reason", reason)])
                     .zip(password.failures()),

@@ -103,7 +103,7 @@ impl AuthFailures {
         ]
     }
 
-    /// ThrottleCounters one more, and says so unless that was call a moment ago.
+    /// Counts a failed authentication, and logs it at a bounded rate.
     #[cold]
     fn record(&self, result: AuthResult, peer: IpAddr) {
         match result {

@@ -121,7 +121,7 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
         }
     }
 
-    /// Pings the client, or checks that it answered. Returns the time until the next call, or `None` if the client is gone.
+    /// Pings the client, or checks that it answered. Returns the time until the next call, or `None` if the client has disconnected.
     fn check_alive(&mut self) -> Option<Duration> {
         if std::mem::replace(&mut self.is_pinged, false) {
             return self
@@ -135,7 +135,7 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
         Some(KEEPALIVE_TIMEOUT)
     }
 
-    /// Makes progress until the connection is closed and its output written. An error means that the client is gone.
+    /// Makes progress until the connection is closed and its output written. An error means that the client has disconnected.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         for _ in 0..READS_PER_POLL {
             let has_all_events = self.take_events(cx);
@@ -147,7 +147,7 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
                     false => Poll::Pending,
                 };
             }
-            // Output was just written, so events and streams that waited for room can go on. Nothing else would wake them.
+            // Output was just written, so events and streams that waited for room can continue. Nothing else would wake them.
             if is_written && (!has_all_events || self.session.has_sendable()) {
                 continue;
             }

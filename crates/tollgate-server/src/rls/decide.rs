@@ -136,7 +136,7 @@ impl Limits {
             groups.push(group);
         }
         if let Some(undo) = undo {
-            undo.keep();
+            undo.commit();
         }
         let is_unmatched = |part: &BatchPart| part.charges.is_empty() && part.ended.is_none();
         let all_unmatched = groups

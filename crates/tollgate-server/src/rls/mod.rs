@@ -18,7 +18,7 @@
 //! # Invariant
 //!
 //! There is one status for each descriptor, in order. The code `UNKNOWN` is never sent: Envoy lets such a request pass
-//! whatever its `failure_mode_deny` says. A request that cannot be decided is a gRPC error, which Envoy handles by that
+//! regardless of its `failure_mode_deny`. A request that cannot be decided is a gRPC error, which Envoy handles by that
 //! setting.
 //!
 //! Quota buckets (RLQS) are not supported.
@@ -112,7 +112,7 @@ impl RlsService {
         };
         let bounds = ListenLimits {
             connections,
-            // Clients keep their connections. Keepalive PINGs detect those that are gone.
+            // Clients keep their connections. Keepalive PINGs detect those that have disconnected.
             idle: Duration::MAX,
             ..ListenLimits::default()
         };

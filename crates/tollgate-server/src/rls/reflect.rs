@@ -1,4 +1,4 @@
-//! The protocol as a value, for clients that ask a server what it speaks (gRPC reflection).
+//! The protocol as a value, for gRPC reflection.
 //!
 //! Written down beside the messages and not generated from a file, so nothing has to be compiled; a test holds
 //! its numbers against what the messages really write.
@@ -303,8 +303,8 @@ mod tests {
         fields
     }
 
-    /// The same, as the protocol says.
-    fn said(of: &DescriptorProto) -> Vec<(i32, u8)> {
+    /// The fields that the descriptor declares.
+    fn declared(of: &DescriptorProto) -> Vec<(i32, u8)> {
         let kind = |field: &FieldDescriptorProto| match field.r#type() {
             Type::String | Type::Message => 2,
             _ => 0,
@@ -347,24 +347,24 @@ mod tests {
             value: "v".into(),
         };
         let of = descriptor();
-        assert_eq!(written(&asked), said(&of));
-        assert_eq!(written(&entry), said(&of.nested_type[0]));
-        assert_eq!(written(&override_limit), said(&of.nested_type[1]));
+        assert_eq!(written(&asked), declared(&of));
+        assert_eq!(written(&entry), declared(&of.nested_type[0]));
+        assert_eq!(written(&override_limit), declared(&of.nested_type[1]));
         let of = response();
-        assert_eq!(written(&limit), said(&of.nested_type[0]));
-        assert_eq!(written(&status), said(&of.nested_type[1]));
+        assert_eq!(written(&limit), declared(&of.nested_type[0]));
+        assert_eq!(written(&status), declared(&of.nested_type[1]));
         let whole = m::RateLimitResponse {
             overall_code: 1,
             statuses: vec![status],
             response_headers_to_add: vec![header],
         };
-        assert_eq!(written(&whole), said(&of));
+        assert_eq!(written(&whole), declared(&of));
         let whole = m::RateLimitRequest {
             domain: "d".into(),
             descriptors: vec![asked],
             hits_addend: 1,
         };
-        assert_eq!(written(&whole), said(&request()));
+        assert_eq!(written(&whole), declared(&request()));
         for (name, number) in UNITS {
             let unit = m::UnitMessage::try_from(number).unwrap();
             assert_eq!(format!("{unit:?}").to_uppercase(), name);

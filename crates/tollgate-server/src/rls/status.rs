@@ -1,7 +1,7 @@
 //! The status of each descriptor: its tightest limit, what is left of it, and until when.
 //!
 //! Envoy knows limits as a number of requests per unit of time. A window that is no such unit, and a bucket, are reported as the
-//! same rate in the smallest unit that expresses it exactly. A bucket may hold more than its rate says, so
+//! same rate in the smallest unit that expresses it exactly. A bucket may hold more than the units of its rate, so
 //! `limit_remaining` may exceed `requests_per_unit`.
 
 use prost_types::Duration;
@@ -11,7 +11,7 @@ use tollgate_policy::{BatchPart, LimitRule, Op, PolicyDecision, Quota, Reason, R
 
 use super::messages::{Code, DescriptorStatus, RateLimit, UnitMessage};
 use super::request::HitMode;
-use crate::engine::Gate;
+use crate::engine::EngineGate;
 
 const SECOND: u64 = 1_000_000_000;
 const UNITS: [(UnitMessage, u64); 7] = [
@@ -24,9 +24,9 @@ const UNITS: [(UnitMessage, u64); 7] = [
     (UnitMessage::Year, 365 * 86_400 * SECOND),
 ];
 
-/// The status of one descriptor, whose hits were handled as `mode` says, by `op`.
+/// The status of one descriptor, whose hits were handled by `mode` and `op`.
 pub(super) fn status(
-    gate: &Gate,
+    gate: &EngineGate,
     answer: &PolicyDecision,
     part: &BatchPart,
     mode: HitMode,
@@ -177,7 +177,7 @@ impl LimitStatus<'_> {
     }
 }
 
-/// True if the importer of Envoy's files made up the name, `domain.key.value`: the reference service reports none then.
+/// True if the importer of Envoy's files generated the name, `domain.key.value`: the reference service reports none then.
 fn is_generated_name(rule: &LimitRule) -> bool {
     let domain = rule.matches.domain.as_ref().and_then(TextPattern::exact);
     let path = domain.and_then(|domain| rule.name.strip_prefix(domain)?.strip_prefix('.'));

@@ -20,7 +20,7 @@ fn the_target_reaches_the_server_as_it_was_sent() {
         assert_eq!(gateway.get(target).status, 200, "{target}");
         assert_eq!(upstream.last().line, format!("GET {target} HTTP/1.1"));
     }
-    // What servers would read in different ways is not believed by the policy.
+    // The policy rejects paths that servers would read in different ways.
     assert_eq!(gateway.get("/a%2Fb").status, 400);
     assert_ne!(upstream.last().line, "GET /a%2Fb HTTP/1.1");
     // A target that names its host loses it: servers that are not proxies expect a path.
@@ -70,7 +70,7 @@ fn http_1_0_clients_are_served() {
 }
 
 #[test]
-fn http_2_is_spoken_with_prior_knowledge_and_passed_on_as_http_1() {
+fn http_2_works_with_prior_knowledge_and_passed_on_as_http_1() {
     let upstream = Upstream::start();
     let gateway = TestGateway::before(OPEN, upstream.port);
     let events = tokio::runtime::Runtime::new().unwrap();

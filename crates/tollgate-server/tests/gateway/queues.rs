@@ -6,7 +6,7 @@ use tollgate_testkit::wait;
 use crate::support::{TestGateway, read_head, reply};
 use crate::upstream::Upstream;
 
-/// One at a time; each tenant has its turn.
+/// One at a time, fair between tenants.
 fn policy(more: &str) -> String {
     format!(
         "default: pass\nlimits:\n  - {{ name: all, allow: 1000000/s, burst: 1000000 }}\nqueues:\n  - {{ name: all, flow: header.x-tenant, at_once: 1, {more} }}\n"
@@ -141,7 +141,7 @@ fn a_tenant_that_reads_slowly_holds_only_its_own_permits() {
     assert_eq!((gateway.waiting(), in_flight()), (4, OF_SLOW as u64));
     // One of its turns ends, so the next of its own goes, and one only.
     drop(slow.remove(0));
-    wait("the next has its turn", || gateway.waiting() <= 3);
+    wait("the next is admitted", || gateway.waiting() <= 3);
     wait("it is seen", || of_slow(&upstream.targets()) == OF_SLOW + 1);
     assert_eq!((gateway.waiting(), in_flight()), (3, OF_SLOW as u64));
     drop(slow);

@@ -42,7 +42,7 @@ fn a_waiting_request_stays_in_the_queue_and_follows_the_new_policy() {
     for waits in &mut waiting {
         assert_eq!(reply(waits).status, 200);
     }
-    // A connection that was made before goes on as well, and so does what was counted: 7 of 10 are left.
+    // An existing connection continues as well, and so does what was counted: 7 of 10 are left.
     let mut statuses = [0; 8];
     for status in &mut statuses {
         kept.write_all(b"GET /kept HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -90,7 +90,7 @@ fn a_policy_with_invalid_upstreams_changes_nothing_and_is_reported() {
     secure_file(&missing);
     assert!(is_changed(&gateway));
     assert_eq!(gateway.started.engine.health().status, "ok");
-    assert_eq!(gateway.get("/").status, 502, "it speaks no TLS");
+    assert_eq!(gateway.get("/").status, 502, "it does not use TLS");
 }
 
 fn secure_file(path: &std::path::Path) {

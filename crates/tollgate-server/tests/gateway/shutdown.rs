@@ -26,7 +26,7 @@ fn a_tunnel_does_not_delay_a_shutdown() {
 fn connections_made_before_a_shutdown_are_answered() {
     let upstream = Upstream::start();
     let gateway = TestGateway::before(OPEN, upstream.port);
-    // So many that the last are not accepted yet when the stop comes.
+    // Enough that the last are not accepted yet when the shutdown begins.
     let mut streams: Vec<_> = (0..100).map(|_| gateway.connect()).collect();
     for stream in &mut streams {
         let asks = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

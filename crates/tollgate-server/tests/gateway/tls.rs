@@ -119,7 +119,7 @@ fn a_stalled_handshake_is_closed() {
     assert_eq!(upstream.count(), 0);
 }
 
-/// A server of either HTTP, and what it was asked: in which version, and whom it was taken for.
+/// A server of either HTTP, and what it was asked: the version, and the host name.
 struct Modern {
     port: u16,
     asked: Arc<Mutex<Vec<(Version, String)>>>,

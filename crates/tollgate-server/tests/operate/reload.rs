@@ -200,7 +200,7 @@ fn two_hundred_reloads_under_load_admit_exactly_the_limit() {
         "{passed:?}"
     );
     let admitted = "tollgate_decisions_total{limit=\"users\",verdict=\"pass\",reason=\"limit\",protocol=\"http\"} 20\n";
-    assert!(engine.metrics().contains(admitted), "counters go on");
+    assert!(engine.metrics().contains(admitted), "counters continue");
 }
 
 #[test]

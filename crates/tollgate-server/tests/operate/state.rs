@@ -142,7 +142,7 @@ fn a_damaged_state_file_is_refused_with_a_hint() {
 }
 
 #[test]
-fn a_failed_state_write_is_logged_once_and_decisions_go_on() {
+fn a_failed_state_write_is_logged_once_and_decisions_continue() {
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let home = dir.file("home");

@@ -105,7 +105,7 @@ pub(crate) fn of(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     }
 }
 
-/// The same, with so many hits.
+/// The same, with this many hits.
 pub(crate) fn hits(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
     RateLimitDescriptor {
         hits_addend: Some(hits),

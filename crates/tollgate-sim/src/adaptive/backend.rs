@@ -26,7 +26,7 @@ pub struct BackendCondition {
     pub slow: f64,
     /// Nothing moves.
     pub stalled: bool,
-    /// What starts while so many are being served hangs until it times out.
+    /// A request that starts while this many are served hangs until it times out.
     pub pool: Option<u32>,
 }
 
@@ -104,7 +104,7 @@ impl<T: Copy> Backend<T> {
         self.condition = condition;
     }
 
-    /// Takes a request in that needs so many nanoseconds of `work` alone at full speed. What hangs
+    /// Takes a request in that needs `work` nanoseconds alone at full speed. What hangs
     /// needs none, so that the others have the same work whatever hangs.
     pub fn start(&mut self, now_ns: u64, work: impl FnOnce() -> f64, item: T) {
         self.pass_to(now_ns);

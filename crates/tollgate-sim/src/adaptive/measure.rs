@@ -15,7 +15,7 @@ use std::error::Error;
 use std::num::TryFromIntError;
 use tollgate::shape::Estimator;
 
-/// What is promised: near within so many seconds.
+/// The guarantee: near within this many seconds.
 pub const NEAR_SECS: f64 = 30.0;
 /// What is promised: so much of the capacity, after that.
 pub const GOODPUT: f64 = 0.9;
@@ -62,7 +62,7 @@ pub struct AdaptiveReport {
     pub by: Estimator,
     /// Whether with its guard.
     pub is_guarded: bool,
-    /// BackendPhase by phase.
+    /// Phase by phase.
     pub phases: Vec<PhaseResult>,
 }
 

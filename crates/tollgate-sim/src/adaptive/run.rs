@@ -16,7 +16,7 @@ use tollgate::shape::{FairQueue, FairQueueConfig, FairQueueError, Sample, Ticket
 pub const TICK_NS: u64 = 100_000_000;
 /// How long a client waits.
 const DEADLINE_NS: u64 = 1_000_000_000;
-/// How long a request waits for its turn.
+/// How long a request waits in the queue.
 const MAX_WAIT_NS: u64 = 500_000_000;
 /// How many wait.
 const MAX_QUEUED: usize = 1000;
@@ -117,7 +117,7 @@ pub fn run(
 
 struct BackendSimulation {
     queue: FairQueue<u64, u64>,
-    /// Who came when, as far as it may still be in the queue.
+    /// Arrivals that may still be in the queue.
     waiting: VecDeque<(u64, Ticket)>,
     backend: Backend<QueuedRequest>,
     rng: Rng,

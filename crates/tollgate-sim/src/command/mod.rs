@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_call_says_what_is_wrong() {
+    fn an_invalid_command_line_is_explained() {
         Cli::command().debug_assert();
         for (words, what) in [
             ("", "Usage: tollgate-sim"),

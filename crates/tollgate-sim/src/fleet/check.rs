@@ -406,7 +406,7 @@ pub fn waste(
         // Places that were used are given back, too.
         if gone > lost.saturating_mul(each) {
             let how = format!(
-                "key {key}: {gone} of {} units were neither used nor given back, with {lost} message_faults",
+                "key {key}: {gone} of {} units were neither used nor returned, with {lost} lost messages",
                 totals.charged
             );
             return Violation::new("waste", how);

@@ -51,9 +51,9 @@ pub struct NetworkFaults {
     pub latency_min_ns: u64,
     /// ... and the greatest.
     pub latency_max_ns: u64,
-    /// One message in so many is lost; none if 0.
+    /// One message in this many is lost; none if 0.
     pub lost_one_in: u64,
-    /// One charging message in so many is duplicated; none if 0.
+    /// One charging message in this many is duplicated; none if 0.
     pub duplicated_one_in: u64,
     /// How long a node waits.
     pub deadline_ns: u64,

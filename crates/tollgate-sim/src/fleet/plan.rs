@@ -34,7 +34,7 @@ pub struct FleetPlan {
     pub gap_ns: u64,
     /// The greatest cost.
     pub cost_max: u64,
-    /// One request in so many is cancelled and refunded; none if 0.
+    /// One request in this many is cancelled and refunded; none if 0.
     pub cancels_one_in: u64,
     /// The longest time from admission to cancellation.
     pub cancels_within_ns: u64,

@@ -171,7 +171,7 @@ impl OracleBucket {
         OracleDecision {
             verdict,
             remaining: to_u64(remaining),
-            // Debt from a clock behind the state is not part of what the bucket owes: once the
+            // Debt from a clock behind the state is not part of the debt of the bucket: once the
             // clock has caught up, an empty bucket fills in the usual time.
             reset_after: to_u64(ceil_div(self.full - shown, self.per_ns)),
             next_after: to_u64(next),
@@ -193,7 +193,7 @@ impl OracleBucket {
         }
     }
 
-    /// Takes `cost`, which `Level::judge` has let pass.
+    /// Takes `cost`, which `Level::judge` has admitted.
     pub(super) fn take(&mut self, t: u64, cost: u64) {
         if cost > 0 {
             self.stored = Some((t, self.at(t) - self.units(cost)));

@@ -1,4 +1,4 @@
-//! OracleConcurrency: at most so many leases at once, each with an expiry.
+//! Concurrency limit: at most a number of leases at once, each with an expiry.
 //!
 //! # Theory
 //!
@@ -57,7 +57,7 @@ impl OracleConcurrency {
         *expiry = until.max(*expiry);
     }
 
-    /// How long until one place more is free than now, if everyone keeps their lease.
+    /// How long until one place more is free than now, if all holders keep their leases.
     fn next_free(&self, t: u64) -> Option<u64> {
         if self.limit == 0 {
             return None;

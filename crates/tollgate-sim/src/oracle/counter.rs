@@ -52,7 +52,7 @@ enum Fade {
     Linear,
     /// Not before it has left entirely.
     Strict,
-    /// In proportion to the time of its span that is still in the window, in so many parts.
+    /// In proportion to the time of its span that is still in the window, in this many parts.
     Span(i128),
 }
 

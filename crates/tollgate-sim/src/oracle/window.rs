@@ -8,7 +8,7 @@
 //!
 //! # When the clock steps back
 //!
-//! One window back, the stored window goes on counting. Further back, the count is moved to the
+//! One window back, the stored window continues to count. Further back, the count is moved to the
 //! window of the new time, so that the client waits for one boundary and not for the old clock.
 
 use super::{OracleDecision, OracleVerdict, PASS, at_least_one, to_u64};

@@ -3,7 +3,7 @@
 use super::convert::bucket_parameters;
 use super::group::{CREDIT, OpenGroup, PEAK};
 use super::packed_algorithm::PackedModel;
-use crate::model::{GroupDecision, GroupModel, Keyed, Model, ModelChange, ModelCharge};
+use crate::model::{GroupDecision, GroupModel, KeyedModel, Model, ModelChange, ModelCharge};
 use crate::oracle::{LimitSpec, OracleDecision, OracleVerdict};
 use crate::parameters::Parameters;
 use std::cmp::Reverse;
@@ -12,7 +12,7 @@ use tollgate_policy::BurstCredits;
 
 /// Named buckets, in the order of configuration.
 #[derive(Clone, Debug)]
-pub struct BucketGroup(Vec<(String, Keyed<PackedModel<Bucket>>)>);
+pub struct BucketGroup(Vec<(String, KeyedModel<PackedModel<Bucket>>)>);
 
 impl BucketGroup {
     /// All buckets of all limits full.
@@ -24,7 +24,7 @@ impl BucketGroup {
         let limits = limits.iter().map(|spec| {
             let LimitSpec { cap, n, p_ns, .. } = *spec;
             let steps = PackedModel::new(Parameters::TokenBucket { cap, n, p_ns })?;
-            Ok((spec.name.clone(), Keyed::new(steps)))
+            Ok((spec.name.clone(), KeyedModel::new(steps)))
         });
         limits.collect::<Result<_, String>>().map(Self)
     }
@@ -39,7 +39,7 @@ impl BucketGroup {
         let peak = quota.peak.ok_or("there is no peak")?;
         let limits = [(CREDIT, quota.limit), (PEAK, peak)].map(|(name, limit)| {
             let steps = PackedModel::new(bucket_parameters(limit.algorithm())?)?;
-            Ok((name.to_owned(), Keyed::new(steps)))
+            Ok((name.to_owned(), KeyedModel::new(steps)))
         });
         limits.into_iter().collect::<Result<_, String>>().map(Self)
     }
@@ -54,7 +54,7 @@ impl BucketGroup {
         place.ok_or_else(|| format!("no limit is called `{name}`"))
     }
 
-    fn limit(&mut self, name: &str) -> Result<&mut Keyed<PackedModel<Bucket>>, String> {
+    fn limit(&mut self, name: &str) -> Result<&mut KeyedModel<PackedModel<Bucket>>, String> {
         let place = self.place(name)?;
         let (_, limit) = self.0.get_mut(place).ok_or("no such limit")?;
         Ok(limit)

@@ -30,7 +30,7 @@ use self::limiter::{StoreLimiter, check_layouts};
 use self::log::LogSteps;
 use self::packed_algorithm::PackedModel;
 use self::permits::StorePermits;
-use crate::model::{Keyed, Model};
+use crate::model::{KeyedModel, Model};
 use crate::oracle::{
     OracleBucket, OracleBurstCredits, OracleConcurrency, OracleFixedWindow, OracleHierarchy,
     OracleLeakyQueue, OracleSlidingCounter, OracleSlidingLog,
@@ -147,7 +147,7 @@ pub fn store_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> {
 }
 
 fn boxed<M: crate::model::KeyModel + 'static>(model: M) -> Box<dyn Model> {
-    Box::new(Keyed::new(model))
+    Box::new(KeyedModel::new(model))
 }
 
 /// Opens a case on the oracle.

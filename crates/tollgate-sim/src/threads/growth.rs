@@ -77,7 +77,7 @@ fn add(limiter: &Limiter<ManualClock>, adder: usize, adders: usize, is_over: &At
 }
 
 /// The mismatches of a limiter whose hot keys have nothing left and of whose fresh keys each thread
-/// added so many.
+/// added this many.
 fn faults_of(limiter: &Limiter<ManualClock>, burst: u64, added: &[u64]) -> Vec<String> {
     let mut outcome = ThreadOutcome::exactly(0, 0);
     for key in 0..HOT {

@@ -5,7 +5,7 @@
 //! Random histories run on one thread, and a model checker exhausts a handful of steps of
 //! two threads. In between lie events that happen once in millions: a swap that fails on its second try, a
 //! slot that moves while it is charged, a thread that is put to sleep with a lock in its hand. On a
-//! clock that stands still nothing is earned, so however the threads are interleaved, a key that is
+//! paused clock nothing is earned, so however the threads are interleaved, a key that is
 //! charged with more than its limit admits *exactly* its limit: one more is a unit charged by two threads
 //! at once, one less is a unit lost between them. This holds in any order of events.
 //!

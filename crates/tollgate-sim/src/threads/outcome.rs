@@ -18,12 +18,12 @@ pub struct ThreadOutcome {
 }
 
 impl ThreadOutcome {
-    /// Exactly so many had to be admitted.
+    /// Exactly this many had to be admitted.
     pub fn exactly(expected: u64, admitted: u64) -> Self {
         Self::between(expected, expected, admitted)
     }
 
-    /// At least and at most so many had to be admitted.
+    /// The least and the greatest number that had to be admitted.
     pub fn between(at_least: u64, at_most: u64, admitted: u64) -> Self {
         Self {
             admitted,

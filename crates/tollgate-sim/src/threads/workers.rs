@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_go_on_until_the_charges_are_made() {
+    fn the_others_continue_until_the_charges_are_made() {
         let mut progress = |_| ();
         let mut workers = Workers::new(10_000, 2, &mut progress);
         let beside = |other, is_over: &AtomicBool| {

@@ -1,7 +1,7 @@
 //! A modest number of random histories; the command runs many more.
 
 use tollgate::algorithm::bucket::Bucket;
-use tollgate_sim::model::{KeyModel, Keyed, ModelChange};
+use tollgate_sim::model::{KeyModel, KeyedModel, ModelChange};
 use tollgate_sim::oracle::{OracleDecision, OracleVerdict};
 use tollgate_sim::parameters::Parameters;
 use tollgate_sim::property::history::walk;
@@ -89,7 +89,7 @@ fn caught(wrong: fn(&mut Planted, u64, &mut OracleDecision)) -> Failure {
         p_ns: 3_000,
     };
     for seed in 0..100 {
-        let mut planted = Keyed::new(Planted {
+        let mut planted = KeyedModel::new(Planted {
             inner: PackedModel::new(numbers).unwrap(),
             steps: 0,
             wrong,

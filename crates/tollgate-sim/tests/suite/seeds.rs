@@ -101,7 +101,7 @@ fn across_the_boundary(limit: Limit) -> Result<usize, Box<dyn Error>> {
 }
 
 #[test]
-fn a_fixed_window_of_10_a_minute_lets_20_pass_in_20_seconds_across_its_boundary() -> TestResult {
+fn a_fixed_window_of_10_a_minute_admits_20_in_20_seconds_across_its_boundary() -> TestResult {
     assert_eq!(
         across_the_boundary(Limit::fixed_window("10/min".parse()?)?)?,
         20
@@ -110,7 +110,7 @@ fn a_fixed_window_of_10_a_minute_lets_20_pass_in_20_seconds_across_its_boundary(
 }
 
 #[test]
-fn a_sliding_log_of_10_a_minute_lets_10_pass_in_any_20_seconds() -> TestResult {
+fn a_sliding_log_of_10_a_minute_admits_10_in_any_20_seconds() -> TestResult {
     assert_eq!(
         across_the_boundary(Limit::sliding_log("10/min".parse()?)?)?,
         10

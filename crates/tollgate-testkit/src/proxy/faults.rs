@@ -61,7 +61,7 @@ pub enum Direction {
 pub enum Fault {
     /// Resets every open connection at once, on both sides.
     Reset,
-    /// Resets a connection after so many more bytes of replies.
+    /// Resets a connection after this many more bytes of replies.
     ResetAfter {
         /// Number of bytes.
         bytes: u64,

@@ -32,7 +32,7 @@ const TICKS: u64 = 50;
 /// How a direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PipeEnd {
-    /// Its sender closed it, and so did the proxy towards the receiver. The other direction may go on.
+    /// Its sender closed it, and so did the proxy towards the receiver. The other direction may continue.
     Closed,
     /// The whole connection is closed.
     Over,

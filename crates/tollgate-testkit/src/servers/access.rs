@@ -27,7 +27,7 @@ pub struct Access {
     pub user: Option<String>,
     /// The password, if the server needs one.
     pub password: Option<String>,
-    /// The certificates, if the server speaks TLS.
+    /// The certificates, if the server uses TLS.
     pub certificates: Option<Certificates>,
 }
 

@@ -41,7 +41,7 @@ enum Role {
 }
 
 impl Plan {
-    /// A server that wants no password and speaks no TLS.
+    /// A server without password and TLS.
     pub fn new(kind: Kind) -> Plan {
         Plan {
             kind,
@@ -81,13 +81,13 @@ impl Plan {
         self.option("requirepass", password)
     }
 
-    /// Another user, who may do what `rules` of the access list say, such as `~tg:* +@all`.
+    /// Another user with these rules of the access list, such as `~tg:* +@all`.
     #[must_use]
     pub fn user(self, name: &str, password: &str, rules: &str) -> Plan {
         self.option("user", &format!("{name} on >{password} {rules}"))
     }
 
-    /// Speaks TLS and nothing else. A client may show a certificate and need not.
+    /// Accepts TLS only. A client certificate is optional.
     #[must_use]
     pub fn tls(mut self) -> Plan {
         self.tls = true;
@@ -231,7 +231,7 @@ impl Server {
         &self.access
     }
 
-    /// The certificates, if it speaks TLS.
+    /// The certificates, if it uses TLS.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.access.certificates.as_ref()
     }

@@ -140,7 +140,7 @@ fn a_server_that_cannot_start_is_an_error_that_quotes_its_log() {
 }
 
 #[test]
-fn who_has_no_password_is_refused_and_a_user_may_do_what_the_list_says() {
+fn a_client_without_password_is_refused_and_a_user_has_the_listed_rights() {
     for kind in Kind::ALL {
         let server = Plan::new(kind)
             .password("open-sesame")

@@ -40,7 +40,7 @@ impl State {
                     waiter.state = WaiterState::Decided(Ok(grant));
                     wakers.add(waiter.waker.take());
                 }
-                // Unreachable: a request that goes away leaves the queue. Without this a permit would be lost for good.
+                // Unreachable: a cancelled request leaves the queue. Without this a permit would be lost for good.
                 None => self.revoke(&grant),
             }
         }
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// Starts the timer of a sample anew.
+    /// Restarts the timer of a sample.
     pub(super) fn restart_sample(&mut self, now: Moment, key: SampleKey) {
         if let Some(slot) = self.find_sample(key) {
             self.samples.relist(slot);
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    /// An estimate of when the requests that wait now are gone.
+    /// An estimate of when all requests that wait now are dispatched.
     fn retry_after(&self, now: Moment) -> Span {
         let by_rate = self
             .rate

@@ -29,7 +29,7 @@
 //! | `total`, `per_flow` | waiting requests, in all and of one flow |
 //! | `max_wait` plus about 1 ms (timer granularity) | waiting time |
 //!
-//! A permit is released exactly once: when it is finished or dropped, or when its request goes away before it takes it.
+//! A permit is released exactly once: when it is finished or dropped, or when its request is cancelled before it takes it.
 //! Costs that the weights cannot order (above `2^28` per unit of weight) count as the largest cost that they can.
 //!
 //! # Cost
@@ -183,7 +183,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The timer task ends when it finds the queue gone.
+        // The timer task ends when the queue was dropped.
         self.timer.notify_one();
     }
 }

@@ -114,7 +114,7 @@ pub enum BackendOutcome {
     Answered,
     /// The backend is overloaded: no answer in time, no connection, 503.
     Overloaded,
-    /// No sample, for example because the client went away.
+    /// No sample, for example because the client disconnected.
     Ignored,
 }
 
@@ -192,7 +192,7 @@ impl ServiceTimer {
         self.is_paused
     }
 
-    /// Starts the timer anew: the backend has the whole request.
+    /// Restarts the timer: the backend has the whole request.
     pub fn restart(self) {
         let key = self.key;
         self.queue

@@ -191,7 +191,7 @@ impl State {
         self.apply_limit_per_flow();
     }
 
-    /// A request arrives. Called after [`State::advance`], so that all earlier requests that can go have gone.
+    /// A request arrives. Called after [`State::advance`], so that all earlier requests that can be dispatched are.
     pub(super) fn arrive(
         &mut self,
         now: Moment,
@@ -210,7 +210,7 @@ impl State {
             if let Ok(charge) = self.rate.as_mut().map(charge).transpose()
                 && let Some(ticket) = self.queue.dispatch_arrival(flow, weight, cost)
             {
-                // Requests that wait now wait for their flow's limit. That others overtake them says nothing about when
+                // Requests that wait now wait for their flow's limit. That others overtake them does not predict when
                 // they go.
                 if self.queue.queued() == 0 {
                     self.estimate.record(now, now);
@@ -233,7 +233,7 @@ impl State {
                 self.waiters.remove(slot);
                 let reason = match rejected.reason {
                     tollgate::shape::RejectReason::FlowFull { .. } => RejectReason::FlowFull,
-                    // TierWeights and costs out of range were clamped above.
+                    // Weights and costs out of range were clamped above.
                     _ => RejectReason::QueueFull,
                 };
                 return Arrival::Decided(Err(self.rejection(now, reason)));
@@ -291,7 +291,7 @@ impl State {
         self.tiers.count(counter, grant.cost);
     }
 
-    /// A request goes away while it waits, or before it takes its result. The returned waker must be dropped after the
+    /// A request is cancelled while it waits, or before it takes its result. The returned waker must be dropped after the
     /// lock is released: it may be the last owner of a task.
     #[must_use]
     pub(super) fn cancel(&mut self, slot: usize) -> Option<Waker> {
@@ -318,7 +318,7 @@ impl State {
         };
         let dropped = match outcome {
             BackendOutcome::Overloaded => true,
-            // A response before the upload has ended: its time says nothing.
+            // A response before the upload has ended: its time is no sample.
             BackendOutcome::Answered if is_timed => false,
             BackendOutcome::Answered | BackendOutcome::Ignored => return,
         };

@@ -51,7 +51,7 @@ pub struct UnservedCounts {
     pub displaced: u64,
     /// [`RejectReason::MaxWait`].
     pub max_wait: u64,
-    /// The client went away while the request waited.
+    /// The client disconnected while the request waited.
     pub cancelled: u64,
 }
 

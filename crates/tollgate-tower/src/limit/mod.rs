@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! Each request is decided under the active policy. A refused request is answered here and never reaches the service. An
-//! admitted one goes on, and its response reports what is left. A request that got a slot of a leaky bucket waits for it.
+//! admitted one continues, and its response reports what is left. A request that got a slot of a leaky bucket waits for it.
 //! Decisions in memory are made inside `call`; only a shared store is awaited.
 //!
 //! # What is charged, when, and what is returned
@@ -26,8 +26,8 @@
 //!
 //! # When a slot begins
 //!
-//! The request goes on when tokio's timer fires: never early, and late by up to a millisecond (the timer's granularity) plus
-//! scheduling. A window of length `w` sees at most `1 + (w + lateness) / T` requests go on. Slots do not drift: each counts
+//! The request continues when tokio's timer fires: never early, and late by up to a millisecond (the timer's granularity) plus
+//! scheduling. A window of length `w` sees at most `1 + (w + lateness) / T` requests continue. Slots do not drift: each counts
 //! from the decision, not from the request before it.
 //!
 //! A permit of a concurrency limit also ends by the limit's `ttl`, even while the response continues: choose it longer than

@@ -59,14 +59,16 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.layer.decide(&mut request) {
-            Outcome::Admitted(admitted) => LayerFuture::calling(self.inner.call(request), admitted),
-            Outcome::Refused(response) => {
+            LimitOutcome::Admitted(admitted) => {
+                LayerFuture::calling(self.inner.call(request), admitted)
+            }
+            LimitOutcome::Refused(response) => {
                 // Releases the capacity that `poll_ready` reserved for this request.
                 self.inner = self.inner.clone();
                 let response = (self.layer.refusal)(*response);
                 LayerFuture::ready(Ok(response.map(GuardedBody::from)))
             }
-            Outcome::Deferred(deferred) => {
+            LimitOutcome::Deferred(deferred) => {
                 let service = unready(&mut self.inner);
                 LayerFuture::deferred(wait_and_call::<S, P, B, RB>(*deferred, service, request))
             }
@@ -75,7 +77,7 @@ where
 }
 
 /// What is decided of a request. What is large is boxed: an admitted request has little to move.
-enum Outcome<P: PolicySource> {
+enum LimitOutcome<P: PolicySource> {
     Admitted(Admitted<P::Clock>),
     Refused(Box<Response<Bytes>>),
     Deferred(Box<Deferred<P>>),
@@ -98,11 +100,11 @@ enum Wait<P: PolicySource> {
 impl<P: PolicySource> LimitLayer<P> {
     /// Decides a request in place: requests and answers are large, and moving them costs more than most steps of a decision.
     #[inline]
-    fn decide<B>(&self, request: &mut Request<B>) -> Outcome<P> {
+    fn decide<B>(&self, request: &mut Request<B>) -> LimitOutcome<P> {
         let policy = self.source.active_policy();
         let gate = P::gate(&policy);
         let Ok(client) = resolve_client(request, self.peer, gate.policy()) else {
-            return Outcome::Refused(Box::new(missing_client(request)));
+            return LimitOutcome::Refused(Box::new(missing_client(request)));
         };
         let cost = self.cost.and_then(|cost| with_parts(request, cost));
         let key = self.key.as_ref();
@@ -127,7 +129,7 @@ impl<P: PolicySource> LimitLayer<P> {
         let wait = match decide {
             Decide::Ready(answer) if answer.verdict == Verdict::Pass => {
                 let extensions = request.extensions_mut();
-                return Outcome::Admitted(Admitted {
+                return LimitOutcome::Admitted(Admitted {
                     fields: ResponseFields::new(gate, &answer),
                     reservation: PendingReservation::started(gate, &answer, extensions),
                     is_connect: is_connect(request.method()),
@@ -138,11 +140,11 @@ impl<P: PolicySource> LimitLayer<P> {
                 Wait::Slot(answer, reservation)
             }
             Decide::Ready(answer) => {
-                return Outcome::Refused(Box::new(refusal(gate, &answer, request)));
+                return LimitOutcome::Refused(Box::new(refusal(gate, &answer, request)));
             }
             Decide::Pending(pending) => Wait::Decision(pending),
         };
-        Outcome::Deferred(Box::new(Deferred {
+        LimitOutcome::Deferred(Box::new(Deferred {
             policy,
             refusal: self.refusal,
             wait,

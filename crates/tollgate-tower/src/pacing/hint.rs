@@ -1,4 +1,4 @@
-//! What a response says about when to send the next request.
+//! Rate limit hints in responses: when to send the next request.
 //!
 //! # Theory
 //!

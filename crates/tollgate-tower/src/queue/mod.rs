@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! A request waits in the first queue of the policy that matches it; if none matches it goes on at once. When its permit is
+//! A request waits in the first queue of the policy that matches it; if none matches it continues at once. When its permit is
 //! granted, the inner service is called. Two things follow from the response: its head is a sample of how the backend fares
 //! (duration and [`BackendOutcome`]), and the end of its body releases the permit.
 //!
@@ -67,7 +67,7 @@ use crate::policy_source::PolicySource;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoBackendSample;
 
-/// What a response says about the backend.
+/// Classifies a response as a sample of the backend.
 pub type ClassifyFn = fn(&Parts) -> BackendOutcome;
 
 /// Puts the queues of a policy in front of a service.

@@ -1,4 +1,4 @@
-//! A number of places that is learned, through the queue, on a clock that stands still until moved.
+//! Adaptive concurrency limits through the queue, on a paused clock.
 
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ async fn a_hanging_request_counts_as_overloaded_while_it_hangs() {
     sleep(Duration::from_millis(1400)).await;
     let stalled = limit(&queue);
     assert!((5..10).contains(&stalled), "{stalled}");
-    // Their time is over, and they have failed, though they go on.
+    // They have timed out and failed, though they continue.
     sleep(Duration::from_secs(2)).await;
     let failed = limit(&queue);
     assert!(failed < 5, "{failed}");

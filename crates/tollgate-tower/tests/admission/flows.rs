@@ -52,7 +52,7 @@ fn enter_now(queue: &AdmissionQueue, flow: u64) -> QueuePermit {
 }
 
 /// A request that has to wait.
-fn queue_up(queue: &AdmissionQueue, flow: u64) -> Acquire {
+fn enqueue(queue: &AdmissionQueue, flow: u64) -> Acquire {
     let mut acquire = queue.acquire(&place(flow));
     assert!(poll(&mut acquire).is_pending());
     acquire
@@ -76,7 +76,7 @@ async fn a_flow_that_holds_its_permits_leaves_the_others_running() {
         ..rule(8, 3)
     });
     let held: Vec<QueuePermit> = (0..3).map(|_| enter_now(&queue, 1)).collect();
-    let waits: Vec<Acquire> = (0..50).map(|_| queue_up(&queue, 1)).collect();
+    let waits: Vec<Acquire> = (0..50).map(|_| enqueue(&queue, 1)).collect();
     assert_eq!(queue.stats().saturated_flows, Some(1));
     let most = Arc::new(AtomicUsize::new(0));
     let served = Arc::new(AtomicUsize::new(0));
@@ -107,8 +107,8 @@ async fn a_flow_at_its_limit_continues_only_when_one_of_its_own_permits_ends() {
     let queue = queue(&rule(4, 1));
     let first = enter_now(&queue, 1);
     let other = enter_now(&queue, 2);
-    let mut next = queue_up(&queue, 1);
-    let mut last = queue_up(&queue, 1);
+    let mut next = enqueue(&queue, 1);
+    let mut last = enqueue(&queue, 1);
     other.finish(BackendOutcome::Answered);
     assert!(
         poll(&mut next).is_pending(),
@@ -136,9 +136,9 @@ async fn a_flow_at_its_limit_continues_only_when_one_of_its_own_permits_ends() {
 async fn a_cancelled_request_lets_the_next_of_its_flow_go() {
     let queue = queue(&rule(4, 1));
     let held = enter_now(&queue, 1);
-    let impatient = queue_up(&queue, 1);
-    let unlucky = queue_up(&queue, 1);
-    let mut last = queue_up(&queue, 1);
+    let impatient = enqueue(&queue, 1);
+    let unlucky = enqueue(&queue, 1);
+    let mut last = enqueue(&queue, 1);
     drop(impatient);
     // Granted to the request that is never polled again.
     held.finish(BackendOutcome::Answered);
@@ -171,7 +171,7 @@ async fn flows_at_their_limit_block_no_other_flow() {
         ..rule(3, 1)
     });
     let _held = enter_now(&queue, 1);
-    let mut waits = queue_up(&queue, 1);
+    let mut waits = enqueue(&queue, 1);
     // The waiting room is full, but it needs none.
     let second = enter_now(&queue, 2);
     assert_eq!(refused(&queue, 2).reason, RejectReason::QueueFull);
@@ -186,7 +186,7 @@ async fn flows_at_their_limit_block_no_other_flow() {
 async fn a_changed_rule_limits_flows_and_stops_no_request() {
     let queue = queue(&rule(6, 1));
     let mut held = vec![enter_now(&queue, 1)];
-    let mut waits: Vec<Acquire> = (0..6).map(|_| queue_up(&queue, 1)).collect();
+    let mut waits: Vec<Acquire> = (0..6).map(|_| enqueue(&queue, 1)).collect();
     queue.change(&rule(6, 3));
     held.extend(waits.drain(..2).map(|mut acquire| taken(&mut acquire)));
     assert!(poll(&mut waits[0]).is_pending());
@@ -214,18 +214,18 @@ async fn scaling_keeps_the_share_of_one_flow() {
     let queue = queue(&rule(8, 4));
     queue.set_scale(Scale::from_q16(1 << 15));
     let mut held: Vec<QueuePermit> = (0..2).map(|_| enter_now(&queue, 1)).collect();
-    let mut waits = queue_up(&queue, 1);
+    let mut waits = enqueue(&queue, 1);
     held.extend((0..2).map(|_| enter_now(&queue, 2)));
     assert_eq!(queue.stats().concurrency_limit, Some(4));
     // Never none, however much pressure there is.
     queue.set_scale(Scale::from_q16(1));
     held.clear();
     held.push(taken(&mut waits));
-    let mut waits = queue_up(&queue, 1);
+    let mut waits = enqueue(&queue, 1);
     queue.set_scale(Scale::ONE);
     held.push(taken(&mut waits));
     held.extend((0..2).map(|_| enter_now(&queue, 1)));
-    drop(queue_up(&queue, 1));
+    drop(enqueue(&queue, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,18 +236,18 @@ async fn a_flow_limit_with_a_rate_alone_bounds_requests_in_flight() {
         ..rule(1, 1)
     });
     let held = enter_now(&queue, 1);
-    let mut waits = queue_up(&queue, 1);
+    let mut waits = enqueue(&queue, 1);
     // Who waits for its bound has paid nothing: the second of the burst is there for another.
     let other = enter_now(&queue, 2);
     sleep(ms(1000)).await;
     assert!(poll(&mut waits).is_pending());
     held.finish(BackendOutcome::Answered);
     let second = taken(&mut waits);
-    let mut third = queue_up(&queue, 1);
+    let mut third = enqueue(&queue, 1);
     second.finish(BackendOutcome::Answered);
     // Two had gone together before; this is the burst of the time since.
     let third = taken(&mut third);
-    let mut fourth = queue_up(&queue, 1);
+    let mut fourth = enqueue(&queue, 1);
     third.finish(BackendOutcome::Answered);
     assert!(poll(&mut fourth).is_pending(), "now it waits for the rate");
     let fourth = fourth.await.unwrap();
@@ -264,7 +264,7 @@ async fn a_rejection_estimates_the_wait_from_recent_dispatches() {
     });
     let mut held = enter_now(&queue, 1);
     let mut waits: std::collections::VecDeque<Acquire> =
-        (0..5).map(|_| queue_up(&queue, 1)).collect();
+        (0..5).map(|_| enqueue(&queue, 1)).collect();
     for _ in 0..30 {
         // Requests of other flows pass and give no estimate for this one.
         for _ in 0..100 {
@@ -273,7 +273,7 @@ async fn a_rejection_estimates_the_wait_from_recent_dispatches() {
         }
         held.finish(BackendOutcome::Answered);
         held = taken(&mut waits.pop_front().unwrap());
-        waits.push_back(queue_up(&queue, 1));
+        waits.push_back(enqueue(&queue, 1));
     }
     // One goes each second, and five wait.
     let rejected = refused(&queue, 1);

@@ -54,7 +54,7 @@ fn enter_now(queue: &AdmissionQueue, place: &QueuePlace) -> QueuePermit {
 }
 
 /// A request that has to wait.
-fn queue_up(queue: &AdmissionQueue, place: &QueuePlace) -> Acquire {
+fn enqueue(queue: &AdmissionQueue, place: &QueuePlace) -> Acquire {
     let mut acquire = queue.acquire(place);
     assert!(poll(&mut acquire).is_pending());
     acquire
@@ -77,7 +77,7 @@ async fn a_free_permit_is_granted_at_the_first_poll_and_the_next_request_waits()
     let unpolled = queue.acquire(&place(9));
     let first = enter_now(&queue, &place(1));
     assert_eq!(first.waited(), Duration::ZERO);
-    let mut second = queue_up(&queue, &place(2));
+    let mut second = enqueue(&queue, &place(2));
     drop(unpolled);
     let report = queue.stats();
     assert_eq!((report.waiting, report.in_flight), (1, 1));
@@ -101,9 +101,9 @@ async fn a_free_permit_is_granted_at_the_first_poll_and_the_next_request_waits()
 async fn a_cancelled_request_leaves_the_queue_or_passes_its_permit_on() {
     let queue = AdmissionQueue::new(&rule(1)).unwrap();
     let held = enter_now(&queue, &place(1));
-    let impatient = queue_up(&queue, &place(2));
-    let unlucky = queue_up(&queue, &place(3));
-    let mut last = queue_up(&queue, &place(4));
+    let impatient = enqueue(&queue, &place(2));
+    let unlucky = enqueue(&queue, &place(3));
+    let mut last = enqueue(&queue, &place(4));
     drop(impatient);
     assert_eq!(queue.stats().waiting, 2);
     // The permit is granted to the request that is never polled again.
@@ -167,12 +167,12 @@ async fn the_bounds_of_flow_and_queue_have_their_own_reasons_and_the_largest_flo
     (rule.per_flow, rule.total) = (2, 3);
     let queue = AdmissionQueue::new(&rule).unwrap();
     let _held = enter_now(&queue, &place(1));
-    let _one = queue_up(&queue, &place(1));
-    let mut two = queue_up(&queue, &place(1));
+    let _one = enqueue(&queue, &place(1));
+    let mut two = enqueue(&queue, &place(1));
     assert_eq!(refused(&queue, &place(1)).reason, RejectReason::FlowFull);
-    let _three = queue_up(&queue, &place(2));
+    let _three = enqueue(&queue, &place(2));
     assert_eq!(refused(&queue, &place(2)).reason, RejectReason::QueueFull);
-    let _four = queue_up(&queue, &place(3));
+    let _four = enqueue(&queue, &place(3));
     let Poll::Ready(Err(rejected)) = poll(&mut two) else {
         panic!("it had to make room")
     };
@@ -256,7 +256,7 @@ async fn rate_and_concurrency_limit_both_apply() {
     rule.at_once = Some(QueueConcurrency::Fixed(1));
     let queue = AdmissionQueue::new(&rule).unwrap();
     let held = enter_now(&queue, &place(1));
-    let mut next = queue_up(&queue, &place(1));
+    let mut next = enqueue(&queue, &place(1));
     sleep(ms(500)).await;
     assert!(
         poll(&mut next).is_pending(),
@@ -267,7 +267,7 @@ async fn rate_and_concurrency_limit_both_apply() {
         panic!("now both agree")
     };
     permit.finish(BackendOutcome::Answered);
-    let mut next = queue_up(&queue, &place(1));
+    let mut next = enqueue(&queue, &place(1));
     sleep(ms(98)).await;
     assert!(
         poll(&mut next).is_pending(),
@@ -281,7 +281,7 @@ async fn rate_and_concurrency_limit_both_apply() {
 async fn a_permit_that_was_never_taken_is_refunded_to_the_rate() {
     let queue = AdmissionQueue::new(&paced("10/s", 1)).unwrap();
     drop(enter_now(&queue, &place(1)));
-    let gone = queue_up(&queue, &place(1));
+    let gone = enqueue(&queue, &place(1));
     sleep(ms(102)).await;
     assert_eq!(queue.stats().in_flight, 1, "it was given the permit");
     drop(gone);
@@ -294,7 +294,7 @@ async fn with_a_rate_alone_retry_after_is_exact() {
     rule.per_flow = 3;
     let queue = AdmissionQueue::new(&rule).unwrap();
     drop(enter_now(&queue, &place(1)));
-    let _waiting: Vec<_> = (0..3).map(|_| queue_up(&queue, &place(1))).collect();
+    let _waiting: Vec<_> = (0..3).map(|_| enqueue(&queue, &place(1))).collect();
     let rejected = refused(&queue, &place(1));
     assert_eq!(rejected.retry_after, Span::from_millis(300));
     queue.set_scale(Scale::from_q16(65_536 / 2));
@@ -308,7 +308,7 @@ async fn retry_after_follows_recent_dispatches() {
     rule.per_flow = 20;
     let queue = AdmissionQueue::new(&rule).unwrap();
     let mut held = enter_now(&queue, &place(1));
-    let mut waiting: Vec<_> = (0..20).map(|_| queue_up(&queue, &place(1))).collect();
+    let mut waiting: Vec<_> = (0..20).map(|_| enqueue(&queue, &place(1))).collect();
     let rejected = refused(&queue, &place(1));
     assert_eq!(rejected.retry_after, rule.max_wait, "nothing is known yet");
     for _ in 0..10 {
@@ -318,7 +318,7 @@ async fn retry_after_follows_recent_dispatches() {
             panic!("its permit has come")
         };
         held = permit;
-        waiting.push(queue_up(&queue, &place(1)));
+        waiting.push(enqueue(&queue, &place(1)));
     }
     let retry_after = refused(&queue, &place(1)).retry_after;
     let near = Span::from_millis(990)..=Span::from_millis(1030);
@@ -335,7 +335,7 @@ async fn scaling_lowers_the_limit_and_restores_it() {
     queue.set_scale(Scale::from_q16(65_536 / 2));
     assert_eq!(queue.stats().concurrency_limit, Some(5));
     assert_eq!(queue.stats().in_flight, 10, "no request is stopped");
-    let mut waiting = queue_up(&queue, &place(1));
+    let mut waiting = enqueue(&queue, &place(1));
     held.truncate(5);
     assert!(poll(&mut waiting).is_pending());
     held.truncate(4);
@@ -343,7 +343,7 @@ async fn scaling_lowers_the_limit_and_restores_it() {
     queue.set_scale(Scale::from_q16(0));
     assert_eq!(queue.stats().concurrency_limit, Some(1), "never a stop");
     held.truncate(1);
-    let mut waiting = queue_up(&queue, &place(1));
+    let mut waiting = enqueue(&queue, &place(1));
     queue.set_scale(Scale::ONE);
     assert!(poll(&mut waiting).is_ready());
     assert_eq!(queue.stats().concurrency_limit, Some(10));
@@ -374,8 +374,8 @@ async fn a_new_rule_admits_more_and_waiting_requests_keep_waiting() {
     let before = QueueSet::new(&[rule(1)], None).unwrap();
     let queue = before.get(0).unwrap().clone();
     let _held = enter_now(&queue, &place(1));
-    let mut first = queue_up(&queue, &place(1));
-    let mut second = queue_up(&queue, &place(1));
+    let mut first = enqueue(&queue, &place(1));
+    let mut second = enqueue(&queue, &place(1));
     let mut more = rule(2);
     (more.per_flow, more.total) = (1, 1);
     let after = QueueSet::new(&[more.clone()], Some(&before)).unwrap();
@@ -394,7 +394,7 @@ async fn a_new_rule_admits_more_and_waiting_requests_keep_waiting() {
     more.at_once = None;
     queue.change(&more);
     assert_eq!(queue.stats().concurrency_limit, None);
-    let mut third = queue_up(&queue, &place(1));
+    let mut third = enqueue(&queue, &place(1));
     more.rate = None;
     more.at_once = Some(QueueConcurrency::Fixed(0));
     queue.change(&more);

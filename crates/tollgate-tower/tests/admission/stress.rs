@@ -70,7 +70,7 @@ async fn poll_once(acquire: &mut Acquire) -> Poll<Result<QueuePermit, Rejected>>
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *acquire).poll(cx))).await
 }
 
-/// One request that goes away at a rng moment, if it does.
+/// One request, possibly cancelled at a random moment.
 async fn request(queue: &AdmissionQueue, counts: &Counts, rng: &mut Rng) {
     let place = QueuePlace {
         queue: 0,

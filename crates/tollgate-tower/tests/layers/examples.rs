@@ -113,7 +113,7 @@ async fn the_axum_example_limits_riders_and_addresses() {
 }
 
 #[tokio::test]
-async fn the_axum_example_lets_reports_wait_their_turn() {
+async fn the_axum_example_queues_reports() {
     let browser = Browser::new().await;
     let (first, second, third, fourth) = tokio::join!(
         browser.get("/report", "a"),

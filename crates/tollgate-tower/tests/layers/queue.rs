@@ -147,7 +147,7 @@ async fn a_tunnel_keeps_its_queue_permit_and_its_concurrency_permit() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_queue_goes_on_at_once() {
+async fn a_request_without_a_queue_continues_at_once() {
     let policy_handle = PolicyHandle::new(policy([])).unwrap();
     let (backend, mut arrived) = backend();
     let mut service = QueueLayer::new(policy_handle).layer(backend);

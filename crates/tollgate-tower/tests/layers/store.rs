@@ -178,7 +178,7 @@ async fn maintenance_prefetches_leases_and_returns_them_on_shutdown() {
     };
     leasing.replace(policy).unwrap();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let upkeep = tokio::spawn(run_maintenance(leasing.clone(), async {
+    let maintenance = tokio::spawn(run_maintenance(leasing.clone(), async {
         let _ = ended.await;
     }));
     let service = LimitLayer::new(leasing.clone()).layer(service_fn(hello));
@@ -190,7 +190,7 @@ async fn maintenance_prefetches_leases_and_returns_them_on_shutdown() {
     let leased = leasing.active_policy().gate().lease_report().unwrap();
     assert!(leased.blocks_prefetched > 0, "{leased:?}");
     end.send(()).unwrap();
-    upkeep.await.unwrap();
+    maintenance.await.unwrap();
     let counts = node_with(&server, [("units", window())]).await;
     let subject = Subject::Rule {
         rule: 0,

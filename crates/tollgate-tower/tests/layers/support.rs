@@ -109,7 +109,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Broken;
 
 impl Arrived {
-    /// Answers with this status; the body goes on until what is returned is dropped.
+    /// Answers with this status; the body continues until the returned value is dropped.
     pub(crate) fn answer(self, status: u16) -> mpsc::Sender<Bytes> {
         let (feed, body) = mpsc::channel(4);
         let response = Response::builder().status(status).body(Fed(body)).unwrap();

@@ -78,14 +78,14 @@ impl Responses {
         self.count(|record| record.degraded)
     }
 
-    /// The latency that so many of 100 000 requests do not exceed. One without an answer is slower than all others.
+    /// The latency that this many of 100 000 requests do not exceed. One without an answer is slower than all others.
     pub fn latency(&self, of_100_000: usize) -> Duration {
         self.rank(of_100_000, |record| {
             record.latency().unwrap_or(Duration::MAX)
         })
     }
 
-    /// How late the load itself was, for so many of 100 000 requests at most.
+    /// How late the load itself was, for this many of 100 000 requests at most.
     pub fn delay(&self, of_100_000: usize) -> Duration {
         self.rank(of_100_000, Record::delay)
     }

@@ -42,7 +42,7 @@ pub(super) struct Completed {
     pub(super) status: u16,
 }
 
-/// One tenant's requests: so many in a second for so long, each somewhere within its own part of the time. So the
+/// One tenant's requests: a rate for a duration, each somewhere within its own part of the time. So the
 /// tenant keeps its rate, and many tenants together are as random as real ones.
 pub(super) fn steady(
     tenant: u32,

@@ -49,7 +49,7 @@ pub struct Permits {
     slots: u32,
 }
 
-/// The counts in force at a moment.
+/// The effective counts at a moment.
 struct PermitCounts {
     interval: u64,
     /// Newest first.

@@ -139,7 +139,7 @@ impl std::error::Error for OutOfRange {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a request that is limited must not go on"]
+#[must_use = "a request that is limited must not continue"]
 pub struct ThrottleResult {
     /// The call is refused, and nothing was taken.
     pub is_limited: bool,
@@ -189,7 +189,7 @@ impl InlineQuota {
         Span::from_nanos(self.interval)
     }
 
-    /// Decides `quantity` at `now` for a key whose TAT is `tat`: what it comes to, and the TAT to write, if any.
+    /// Decides `quantity` at `now` for a key whose TAT is `tat`. Returns the result, and the TAT to write, if any.
     ///
     /// # Errors
     /// The new TAT would not be a moment of the clock, or one that is over. Nothing is to be written then.
@@ -214,14 +214,17 @@ impl InlineQuota {
         if new > bound {
             let never = u128::from(worth) > self.tolerance;
             let wait = || Span::from_nanos(u64::try_from(new - bound).unwrap_or(LATEST));
-            return (Ok(self.stands(base, now, true, (!never).then(wait))), None);
+            return (
+                Ok(self.result_at(base, now, true, (!never).then(wait))),
+                None,
+            );
         }
         let Some(new) = u64::try_from(new).ok().filter(|new| *new <= LATEST) else {
             return (Err(OutOfRange::TooFar), None);
         };
         // A quantity of zero leaves no state to write.
         let write = (worth > 0).then_some(new);
-        (Ok(self.stands(new, now, false, None)), write)
+        (Ok(self.result_at(new, now, false, None)), write)
     }
 
     #[cold]
@@ -239,15 +242,15 @@ impl InlineQuota {
             // Charged under another quota: even then it would be beyond these.
             let wait = u64::try_from(u128::from(new) - bound).unwrap_or(LATEST);
             let wait = Some(Span::from_nanos(wait));
-            return (Ok(self.stands(base, now, true, wait)), None);
+            return (Ok(self.result_at(base, now, true, wait)), None);
         }
         let write = (worth > 0).then_some(new);
-        (Ok(self.stands(new, now, false, None)), write)
+        (Ok(self.result_at(new, now, false, None)), write)
     }
 
     /// The numbers to report when the TAT is `tat`, which is not before `now`.
     #[inline]
-    fn stands(
+    fn result_at(
         &self,
         tat: u64,
         now: u64,
@@ -257,7 +260,7 @@ impl InlineQuota {
         let backlog = tat - now;
         let free = self.tolerance.saturating_sub(u128::from(backlog));
         let remaining = match (u64::try_from(free), self.interval) {
-            // So many in a nanosecond that none is ever missing.
+            // More than one in a nanosecond: none is ever missing.
             (_, 0) => self.limit,
             (Ok(free), interval) => free / interval,
             (Err(_), interval) => u64::try_from(free / u128::from(interval)).unwrap_or(self.limit),

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! The window is half open, `(t - W, t]`: a unit stamped `ts` is gone at `ts + W`, so that windows
+//! The window is half open, `(t - W, t]`: a unit stamped `ts` expires at `ts + W`, so that windows
 //! tile the time line. A ring holds the stamps of the units that were admitted, oldest first, and
 //! never more than `limit` of them. A cost passes if and only if the stamps still in the window leave
 //! room for it.

@@ -7,7 +7,7 @@
 //!
 //! # Rules that all of them keep
 //!
-//! - *An absent state is a key never used.* [`PackedAlgorithm::is_unused`] says when a word means the same, and
+//! - *An absent state is a key never used.* [`PackedAlgorithm::is_unused`] decides whether a word means the same, and
 //!   then it may be forgotten; nothing else is needed for expiry.
 //! - *A refusal changes nothing*, so a flood of refused requests writes nothing; the one exception is
 //!   a repair (below). A cost of zero asks and takes nothing.
@@ -85,7 +85,7 @@ pub struct Refund {
 
 /// A limiter whose whole state for a key is one word. `None` is a key never used.
 pub trait PackedAlgorithm: Copy + Send + Sync + 'static {
-    /// Decides `cost` at `now` and says what to write.
+    /// Decides `cost` at `now` and returns what to write.
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step;
 
     /// Gives back `cost` that was charged at `issued`; `now` must be read after deciding to do so.
@@ -113,7 +113,7 @@ pub trait PackedAlgorithm: Copy + Send + Sync + 'static {
         *self
     }
 
-    /// Takes `cost` that was used already, whatever is left, and says how much of it could not be
+    /// Takes `cost` that was used already, whatever is left, and returns how much of it could not be
     /// taken because nothing was left.
     fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64);
 
@@ -136,7 +136,7 @@ pub trait PackedAlgorithm: Copy + Send + Sync + 'static {
     /// no longer fits. The repair gives nothing away and locks no key out for longer than the limit itself would.
     fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64;
 
-    /// This limit as it is to be put in force after `old`: the same, but laid out so that no usage is
+    /// This limit as the successor of `old`: the same, but laid out so that no usage is
     /// lost where both can be had.
     #[must_use]
     fn keeping_layout_of(self, old: &Self) -> Self {

@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(
             q.refund(first, later, 1, now),
             Some(40_000_000),
-            "what has passed is gone"
+            "the elapsed part of the slot is lost"
         );
         assert_eq!(
             q.refund(first, Moment::from_nanos(100_000_000), 1, now),
@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(second - first, 200_000_000, "twice the price");
         // What one unit is worth without pressure is less than was paid: another may have paid the rest.
         let slot = (now, Span::from_millis(100));
-        for in_force in [q, half] {
-            assert_eq!(refund_last(&in_force, second, now, (1, 0), slot), None);
+        for limit in [q, half] {
+            assert_eq!(refund_last(&limit, second, now, (1, 0), slot), None);
         }
     }
 

@@ -30,7 +30,7 @@
 //!
 //! # Limits
 //!
-//! The queue uses no clock, thread or waker. A clock that steps back stands still here until it has caught up.
+//! The queue uses no clock, thread or waker. A clock that steps back is read as paused until it has caught up.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -159,7 +159,7 @@ impl<T> LeakyQueue<T> {
         }
         let oldest = self.waiting.front().map_or(now, |next| next.came);
         let due = self.free_at.max(self.ticks(oldest));
-        let first = due.max(ticks.saturating_sub(self.forgiven()));
+        let first = due.max(ticks.saturating_sub(self.compensated()));
         let slot = (first + self.worth(self.units)).max(ticks);
         let wait = Span::from_nanos(self.nanos(slot - ticks));
         if wait > self.max_wait {
@@ -191,7 +191,7 @@ impl<T> LeakyQueue<T> {
         let from = if ticks - due < u128::from(self.n) {
             due
         } else {
-            due.max(ticks.saturating_sub(self.forgiven()))
+            due.max(ticks.saturating_sub(self.compensated()))
         };
         self.free_at = from + self.worth(next.cost);
         Some(next.item)
@@ -244,7 +244,7 @@ impl<T> LeakyQueue<T> {
         u128::from(units) * u128::from(self.p)
     }
 
-    fn forgiven(&self) -> u128 {
+    fn compensated(&self) -> u128 {
         u128::from(self.catch_up.as_nanos()) * u128::from(self.n)
     }
 

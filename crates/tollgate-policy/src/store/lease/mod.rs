@@ -391,7 +391,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         });
     }
 
-    /// Undoes a payment: the units return to their block, or to the store if the block is gone.
+    /// Undoes a payment: the units return to their block, or to the store if the block was returned.
     fn undo(&self, mut charge: Charge, now: Moment) {
         if !self.put_back(&charge, charge.cost, now, false) {
             charge.kept = 0;
@@ -401,7 +401,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         }
     }
 
-    /// Puts units back that paid a charge. False if their block is gone: then they belong to the store.
+    /// Puts units back that paid a charge. False if their block was returned: then they belong to the store.
     fn put_back(&self, charge: &Charge, units: u64, now: Moment, is_refund: bool) -> bool {
         let issued = charge.outcome.issued;
         let put_back = self.table.with(&LeaseKey::new(charge), |lease, _| {

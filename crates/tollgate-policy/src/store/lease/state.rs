@@ -166,7 +166,7 @@ pub(super) struct Lease<B> {
     /// Start of the current slot of demand, and the demand in it and in the one before.
     slot: Moment,
     demand: [u64; 2],
-    heard: Option<LastStatus>,
+    last: Option<LastStatus>,
     /// Nothing is prefetched before.
     prefetch_after: Moment,
     /// The largest lease, when it was last paid from.
@@ -179,7 +179,7 @@ impl<B> Default for Lease<B> {
             state: State::Idle,
             slot: Moment::ORIGIN,
             demand: [0; 2],
-            heard: None,
+            last: None,
             prefetch_after: Moment::ORIGIN,
             most: 0,
         }
@@ -253,8 +253,8 @@ impl<B: Clone> Lease<B> {
         now: Moment,
     ) -> Payment<B> {
         self.most = terms.block_max(nodes);
-        let is_news = |heard: LastStatus| now.since(heard.at) < terms.horizon;
-        if cost == 0 && !self.heard.is_some_and(is_news) {
+        let is_fresh = |last: LastStatus| now.since(last.at) < terms.horizon;
+        if cost == 0 && !self.last.is_some_and(is_fresh) {
             // A charge of zero asks for the status of the limit.
             return Payment::Forward;
         }
@@ -279,7 +279,7 @@ impl<B: Clone> Lease<B> {
         match next {
             Next::Refuse { cost: least, until } if now < until && cost >= least => {
                 // Cached only for a while, but the client is to return when it passes.
-                let passes_at = self.heard.map(|heard| heard.passes_at(terms, cost));
+                let passes_at = self.last.map(|last| last.passes_at(terms, cost));
                 let retry_at = passes_at.map_or(until, |passes_at| passes_at.max(until));
                 return Payment::Refused(retry_at.since(now));
             }
@@ -326,10 +326,10 @@ impl<B: Clone> Lease<B> {
 
     /// The remainder of the limit as far as this node knows, with what it holds.
     fn status(&self) -> QuotaStatus {
-        let heard = self.heard.map(|heard| heard.status).unwrap_or_default();
+        let last = self.last.map(|last| last.status).unwrap_or_default();
         QuotaStatus {
-            remaining: heard.remaining.saturating_add(self.credit()),
-            ..heard
+            remaining: last.remaining.saturating_add(self.credit()),
+            ..last
         }
     }
 
@@ -432,10 +432,10 @@ impl<B: Clone> Lease<B> {
         sent: Moment,
         retry_after: Span,
     ) -> Moment {
-        let believed = retry_after.min(terms.refusal_ttl);
+        let cached = retry_after.min(terms.refusal_ttl);
         sent.plus(match self.is_busy(cost) && self.most > 0 {
-            true => believed.max(terms.horizon),
-            false => believed,
+            true => cached.max(terms.horizon),
+            false => cached,
         })
     }
 
@@ -450,7 +450,7 @@ impl<B: Clone> Lease<B> {
 
     /// Records the status in an answer of the store to a charge of `cost`, asked at `sent`.
     pub(super) fn record_status(&mut self, outcome: &Outcome, cost: u64, sent: Moment) {
-        self.heard = Some(LastStatus {
+        self.last = Some(LastStatus {
             status: outcome.status,
             at: sent,
             answered: outcome.local,
@@ -464,12 +464,12 @@ impl<B: Clone> Lease<B> {
     /// What may be left in the store now: the last status, and what was earned since. An estimate, because other
     /// nodes take, too.
     fn left(&self, terms: &LeaseTerms, now: Moment) -> Option<u64> {
-        let heard = self.heard?;
-        let (since, full) = (now.since(heard.at), heard.status.full_after);
+        let last = self.last?;
+        let (since, full) = (now.since(last.at), last.status.full_after);
         if since >= full {
             return None;
         }
-        let missing = terms.capacity.saturating_sub(heard.status.remaining);
+        let missing = terms.capacity.saturating_sub(last.status.remaining);
         let earned = match terms.ends_with_window {
             true => 0,
             false => {
@@ -477,7 +477,7 @@ impl<B: Clone> Lease<B> {
                 u64::try_from(product / u128::from(full.as_nanos().max(1))).unwrap_or(missing)
             }
         };
-        Some(heard.status.remaining.saturating_add(earned))
+        Some(last.status.remaining.saturating_add(earned))
     }
 
     /// Drops a cached refusal after a refund for this key, because it may be wrong now.
@@ -492,7 +492,7 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// Puts units back into the block that paid them. False: the block is gone, or the lease would be too large.
+    /// Puts units back into the block that paid them. False: the block was returned, or the lease would be too large.
     pub(super) fn put_back(&mut self, units: u64, issued: Moment, now: Moment) -> bool {
         let all = self.credit().saturating_add(self.in_flight());
         if all.saturating_add(units) > self.most {

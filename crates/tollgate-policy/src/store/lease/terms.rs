@@ -81,7 +81,7 @@ impl LeaseTerms {
         })
     }
 
-    /// The largest lease of one of so many nodes. Zero if the limit is too small or too slow to be leased.
+    /// The largest lease of one of this many nodes. Zero if the limit is too small or too slow to be leased.
     pub(crate) fn block_max(&self, nodes: u32) -> u64 {
         let part = self.capacity / LEASED_PART / u64::from(nodes.max(1));
         part.min(self.in_a_term)

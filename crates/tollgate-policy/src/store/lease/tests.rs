@@ -44,7 +44,7 @@ fn wanted(payment: Payment<Handle>) -> BorrowRequest {
     }
 }
 
-/// A lease with a block of so many units, that was granted at 0 ms.
+/// A lease with a block of this many units, granted at 0 ms.
 fn leased(credit: u64) -> Lease<Handle> {
     let mut lease = Lease::default();
     assert!(matches!(pay(&mut lease, 1, 0), Payment::Forward));

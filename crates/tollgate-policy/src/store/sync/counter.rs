@@ -44,7 +44,7 @@ const RETRY_MIN: Span = Span::from_millis(1);
 
 /// The ends of a limit's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Window {
+enum WindowEnd {
     /// At multiples of `window` from `anchor` on, by the clock of the store.
     Clock { window: Span, anchor: Span },
     /// By a calendar.
@@ -59,7 +59,7 @@ pub(crate) struct SyncTerms {
     /// Its rate, if it earns evenly.
     rate: Option<Rate>,
     /// The window whose end clears all usage.
-    window: Option<Window>,
+    window: Option<WindowEnd>,
 }
 
 impl SyncTerms {
@@ -82,8 +82,8 @@ impl SyncTerms {
             }
             Algorithm::FixedWindow { window, anchor, .. } => {
                 let window = match quota.periods {
-                    Some(_) => Window::Calendar,
-                    None => Window::Clock { window, anchor },
+                    Some(_) => WindowEnd::Calendar,
+                    None => WindowEnd::Clock { window, anchor },
                 };
                 Some(terms(None, Some(window)))
             }
@@ -106,12 +106,12 @@ impl SyncTerms {
         // The end of an unused window is unknown.
         match self.window? {
             _ if status.full_after > Span::ZERO => Some(status.full_after),
-            Window::Clock { window, anchor } => {
+            WindowEnd::Clock { window, anchor } => {
                 let length = window.as_nanos().max(1);
                 let since = issued.as_nanos().wrapping_sub(anchor.as_nanos()) % length;
                 Some(Span::from_nanos(length - since))
             }
-            Window::Calendar => None,
+            WindowEnd::Calendar => None,
         }
     }
 

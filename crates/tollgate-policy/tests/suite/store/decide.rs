@@ -293,6 +293,6 @@ fn what_is_not_delivered_is_refunded() {
     let (host, gate) = (Host::new(&clock), in_memory(&clock, bucket("1/h", 3)));
     let charge = || ready(of_acme(Op::Charge, |request| decide(&host, &gate, request)));
     drop(RefundOnDrop::new(&gate, &charge()));
-    RefundOnDrop::new(&gate, &charge()).keep();
+    RefundOnDrop::new(&gate, &charge()).commit();
     assert_eq!(charge().status.remaining, 1);
 }

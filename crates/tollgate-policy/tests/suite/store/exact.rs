@@ -467,7 +467,7 @@ fn a_debt_belongs_to_one_of_two_keys_of_a_limit() {
             .0
             .resolve())
     };
-    // The second key owes four, and the store does not hear of it at the first try.
+    // The second key has a debt of four, and its first report is lost.
     store.go_away(true);
     assert_eq!(passes(&gate, &of(&OTHER), 4), 4);
     assert!(both(&gate).is_admitted());

@@ -79,8 +79,8 @@ fn with_a_runner_a_key_far_from_its_limit_never_waits() {
     let mut waited = 0;
     // A third of the limit, for two seconds.
     for number in 0..6_000 {
-        let tended = ahead.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(tended.is_pending());
+        let maintenance = ahead.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(maintenance.is_pending());
         let (answer, has_waited) = admit_and_wait(&gate);
         assert!(answer.is_admitted());
         // Until demand is known.

@@ -14,7 +14,7 @@ use tollgate_policy::{Decide, Mode, OnStoreError, PolicyDecision, Settlement, Sh
 #[test]
 fn no_request_waits_longer_than_the_deadline_for_a_queued_prefetch() {
     let mut worst = 0;
-    for (keys, every, round_us, tended) in [
+    for (keys, every, round_us, is_maintained) in [
         (1_500_u64, 10_usize, 3_000_u64, false),
         (1_500, 10, 3_000, true),
         (2_000, 20, 3_000, true),
@@ -36,7 +36,7 @@ fn no_request_waits_longer_than_the_deadline_for_a_queued_prefetch() {
         let mut waiting: Vec<(u64, Waiting<'_>)> = Vec::new();
         let (mut longest, mut degraded, mut asked, mut late) = (0, 0, 0_u64, 0_u64);
         for ms in 0..1000_u64 {
-            if tended {
+            if is_maintained {
                 let _ = ahead.as_mut().poll(&mut context());
             }
             waiting.retain_mut(
@@ -61,7 +61,7 @@ fn no_request_waits_longer_than_the_deadline_for_a_queued_prefetch() {
             clock.advance(Span::from_millis(1));
         }
         println!(
-            "{} keys, each every {every} ms, round trip {round_us} us, tended {tended}: longest {longest} ms, {late} later than 9 ms, {degraded} degraded of {asked}",
+            "{} keys, each every {every} ms, round trip {round_us} us, is_maintained {is_maintained}: longest {longest} ms, {late} later than 9 ms, {degraded} degraded of {asked}",
             keys.len()
         );
         worst = worst.max(longest);
@@ -183,12 +183,12 @@ fn cancelled_callers_cost_their_requests_and_together_one_block_in_a_term() {
         }
         now_or_later(&clock, gate.sync_leases());
         let taken = 10_000 - left(&clock, &counting, limit);
-        println!("{sharing:?}: {gone} went away, {taken} taken");
+        println!("{sharing:?}: {gone} left, {taken} taken");
         // No runner polls the background, where abandoned requests are finished.
         let block = if sharing == Sharing::Lease { 1_000 } else { 0 };
         assert!(
             taken <= gone + passed + block,
-            "{sharing:?}: {gone} went away and {taken} are gone"
+            "{sharing:?}: {gone} left and {taken} are taken"
         );
     }
 }
@@ -361,14 +361,14 @@ fn a_fleet_whose_requests_cost_more_than_a_block_admits_what_the_limit_allows() 
             // For ten seconds.
             let gap = 1_000_000_000 * cost * 4 / (1_000 * times);
             let steps = 10_000_000_000 / gap;
-            let mut tended = clock.now();
+            let mut synced = clock.now();
             for _ in 0..steps {
                 for gate in &nodes {
                     admitted += cost * u64::from(admit(gate, cost).is_admitted());
                 }
                 clock.advance(Span::from_nanos(gap));
-                if clock.now().since(tended) >= Span::from_millis(100) {
-                    tended = clock.now();
+                if clock.now().since(synced) >= Span::from_millis(100) {
+                    synced = clock.now();
                     nodes.iter().for_each(|gate| now(gate.sync_leases()));
                 }
             }
@@ -436,7 +436,7 @@ fn bursts_near_the_limit_lose_a_twentieth_to_unspent_units() {
 #[test]
 fn settled_costs_leave_the_store_with_the_actual_usage() {
     use tollgate_policy::CostRule;
-    for (sharing, tended) in [
+    for (sharing, is_maintained) in [
         (Sharing::Exact, false),
         (Sharing::Lease, false),
         (Sharing::Lease, true),
@@ -462,16 +462,16 @@ fn settled_costs_leave_the_store_with_the_actual_usage() {
             };
             let gate = node(&clock, store.clone(), limits());
             let mut ahead = Box::pin(gate.run_background(std::future::pending()));
-            let mut dice = seed + 1;
+            let mut random = seed + 1;
             let mut roll = move |n: u64| {
-                dice = dice
+                random = random
                     .wrapping_mul(6364136223846793005)
                     .wrapping_add(1442695040888963407);
-                (dice >> 33) % n
+                (random >> 33) % n
             };
             let (mut used, mut held) = (0, Vec::new());
             for _ in 0..4_000 {
-                if tended {
+                if is_maintained {
                     let _ = ahead.as_mut().poll(&mut context());
                 }
                 let cost = roll(6);
@@ -521,7 +521,7 @@ fn settled_costs_leave_the_store_with_the_actual_usage() {
                 let taken = 1_000_000 - now(asking).status.remaining;
                 assert_eq!(
                     taken, used,
-                    "{sharing:?} tended {tended}, seed {seed}, limit {name}"
+                    "{sharing:?} is_maintained {is_maintained}, seed {seed}, limit {name}"
                 );
             }
         }

@@ -158,8 +158,8 @@ fn left_after_maintenance_was_cancelled(reloads: bool) -> u64 {
         gate = Arc::new(gate.reload(policy, Vec::new()).unwrap());
     }
     {
-        let mut tend = Box::pin(gate.sync_leases());
-        assert!(tend.as_mut().poll(&mut context()).is_pending());
+        let mut maintenance = Box::pin(gate.sync_leases());
+        assert!(maintenance.as_mut().poll(&mut context()).is_pending());
     }
     for _ in 0..10 {
         clock.advance(Span::from_millis(100));
@@ -188,17 +188,17 @@ fn a_single_node_with_a_synced_counter_never_exceeds_the_limit() {
     let gate = node(&clock, slow, vec![rule]);
     // What is in a bucket of 5000 that leaks 10000/s, in tenths of a unit for each 50 us: 5 tenths leak.
     let (mut level, mut worst) = (0_i64, 0_i64);
-    let mut tending: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = None;
+    let mut maintenance: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = None;
     let mut waiting: Vec<Pin<Box<dyn Future<Output = PolicyDecision> + '_>>> = Vec::new();
     for us in (0..3_000_000_u64).step_by(50) {
         let mut passed = 0;
-        if us % 100_000 == 0 && tending.is_none() {
-            tending = Some(Box::pin(gate.sync_leases()));
+        if us % 100_000 == 0 && maintenance.is_none() {
+            maintenance = Some(Box::pin(gate.sync_leases()));
         }
-        if let Some(t) = &mut tending
+        if let Some(t) = &mut maintenance
             && t.as_mut().poll(&mut context()).is_ready()
         {
-            tending = None;
+            maintenance = None;
         }
         waiting.retain_mut(|w| match w.as_mut().poll(&mut context()) {
             Poll::Pending => true,
@@ -238,14 +238,14 @@ fn a_change_of_policy_during_a_push_counts_nothing_twice() {
     }
     assert_eq!(passes(&gate, 99), 99);
     let next = {
-        let mut tend = Box::pin(gate.sync_leases());
-        assert!(tend.as_mut().poll(&mut context()).is_pending());
+        let mut maintenance = Box::pin(gate.sync_leases());
+        assert!(maintenance.as_mut().poll(&mut context()).is_pending());
         let policy = Policy {
             limits: vec![shared("a", Sharing::Sync, limit.clone())],
             ..Policy::default()
         };
         let next = gate.reload(policy, Vec::new()).unwrap();
-        now_or_later(&clock, tend);
+        now_or_later(&clock, maintenance);
         next
     };
     now_or_later(&clock, next.sync_leases());

@@ -158,12 +158,12 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
             clock.clone(),
         );
         workers.push(thread::spawn(move || {
-            let mut dice = number * 7919 + 1;
+            let mut random = number * 7919 + 1;
             while !over.load(SeqCst) {
-                dice = dice
+                random = random
                     .wrapping_mul(6364136223846793005)
                     .wrapping_add(1442695040888963407);
-                let roll = dice >> 33;
+                let roll = random >> 33;
                 let cost = 1 + roll % 3;
                 let now = gate.read().unwrap().clone();
                 let answer = match begin(&now, "acme", cost) {
@@ -237,7 +237,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
                     });
                     assert!(
                         block_on(now.run_background(ends), Duration::from_secs(5)).is_some(),
-                        "tending hangs"
+                        "maintenance hangs"
                     );
                     alarm.join().unwrap();
                 }
@@ -284,7 +284,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
     assert_eq!(hung, 0, "of {passed}");
     match (drops, sharing) {
         // Units of a cancelled request that are lost were taken.
-        (true, _) => assert!(taken >= passed, "{gone} went away"),
+        (true, _) => assert!(taken >= passed, "{gone} left"),
         // A refund before the push of its units may be lost.
         (false, Sharing::Sync) => {
             let allowed = passed..=passed + passed / 10_000 + 20;

@@ -1,4 +1,4 @@
-//! A server that speaks RESP and answers scripts and commands with configured replies.
+//! A RESP server that answers scripts and commands with configured replies.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -12,11 +12,11 @@ use crate::metrics::{Exposition, Kind};
 /// The label of requests without a tier. No tier of a policy can be named so.
 const NO_TIER: &str = "";
 
-type Queue<'p> = (&'p QueueRule, QueueStats);
+type NamedStats<'p> = (&'p QueueRule, QueueStats);
 
 pub(super) fn queues(policy: &ActivePolicy, out: &mut Exposition) {
     let queues = policy.queues.iter();
-    let queues: Vec<Queue<'_>> = queues.map(|(rule, queue)| (rule, queue.stats())).collect();
+    let queues: Vec<NamedStats<'_>> = queues.map(|(rule, queue)| (rule, queue.stats())).collect();
     if queues.is_empty() {
         return;
     }

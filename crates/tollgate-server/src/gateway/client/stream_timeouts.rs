@@ -5,7 +5,7 @@
 //! An HTTP/2 client states how much of each response it takes. One that takes nothing holds the response, the upstream
 //! connection behind it, and its places in limits and queues, while the connection looks busy. So each stream has a
 //! timeout: if no further piece is asked for in time after one was handed over, the stream is dropped. That resets it and
-//! frees what it held. Other streams of the connection go on.
+//! frees what it held. Other streams of the connection continue.
 //!
 //! The response body records what it did while its stream was polled: it gave a piece, so the client is waited for, or it
 //! had none, so the upstream is, which has bounds of its own. A timer exists only while a client is waited for.

@@ -1,6 +1,6 @@
 //! Tunnels: bytes in both directions until one side ends or both are silent for too long.
 //!
-//! A tunnel holds what its request holds: a place in a limit, its turn in a queue, its place at the server. A shutdown ends
+//! A tunnel holds what its request holds: permits of limits and of a queue, and its place at the server. A shutdown ends
 //! tunnels at once, because when one would end by itself cannot be known.
 
 use std::io;

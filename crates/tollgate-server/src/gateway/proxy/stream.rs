@@ -16,7 +16,7 @@ use tokio_util::either::Either;
 use super::idle_pool::{IdlePool, Reusable};
 use super::server::Server;
 
-/// A connection to the server, over TLS if it speaks that.
+/// A connection to the server, over TLS if configured.
 pub(super) async fn connect(server: &Server) -> io::Result<Stream> {
     let spec = &server.spec;
     let stream = TcpStream::connect((spec.host.as_str(), spec.port)).await?;

@@ -189,7 +189,7 @@ fn upstream(
     let servers = spec.servers.iter().map(server).collect::<Result<_, _>>()?;
     let mut matches = spec.matches.clone();
     for path in &mut matches.paths {
-        *path = path.under(paths);
+        *path = path.with_rules(paths);
     }
     Ok(Upstream {
         is_catch_all: is_catch_all(&matches),

@@ -77,11 +77,11 @@ pub(crate) enum Exit {
     ToHyper,
     /// The last response was written; the client may still read it.
     Closing,
-    /// The client has gone, or the server stops.
+    /// The client has disconnected, or the server stops.
     Done,
 }
 
-/// Serves requests until one is not for this path, the client has gone or the server stops.
+/// Serves requests until one is not for this path, the client disconnects or the server stops.
 pub(crate) async fn serve(
     stream: &mut TcpStream,
     unread: &mut Unread,
@@ -95,17 +95,17 @@ pub(crate) async fn serve(
         response: ResponseBuffer::default(),
         unwritten: Vec::new(),
     };
-    let mut step = Step::NeedsHead;
+    let mut step = NextAction::NeedsHead;
     loop {
         // Earlier requests need not wait for a pending one.
         if path.write(stream, state).await.is_err() {
             return Exit::Done;
         }
         match step {
-            Step::Declined => return Exit::ToHyper,
-            Step::Panicked => return Exit::Done,
-            Step::Full => {}
-            Step::Pending(pending, is_head) => {
+            NextAction::Declined => return Exit::ToHyper,
+            NextAction::Panicked => return Exit::Done,
+            NextAction::Full => {}
+            NextAction::Pending(pending, is_head) => {
                 state.enter(Phase::Handling);
                 match unless_hung_up(stream, contain_panic(pending)).await {
                     None => return Exit::Done,
@@ -117,7 +117,7 @@ pub(crate) async fn serve(
                     }
                 }
             }
-            Step::NeedsHead => {
+            NextAction::NeedsHead => {
                 match unread
                     .read(stream, state, |bytes, _| path.answer(bytes))
                     .await
@@ -129,7 +129,7 @@ pub(crate) async fn serve(
             }
             // Many clients send head and body in two segments, right behind each other. A body that takes longer is
             // for hyper, which reports it.
-            Step::NeedsBody(missing) => {
+            NextAction::NeedsBody(missing) => {
                 state.enter(Phase::Handling);
                 let max = limits.body.time / 100;
                 match unread.fill(stream, missing, max).await {
@@ -144,7 +144,7 @@ pub(crate) async fn serve(
 }
 
 /// Why no further request was answered.
-enum Step {
+enum NextAction {
     /// Of the next request there is nothing, or a part of its head.
     NeedsHead,
     /// This many bytes of its body are missing.
@@ -185,18 +185,18 @@ impl<R: Fn(&Request<'_>, &mut ResponseBuffer) -> Respond> FastPath<'_, R> {
     }
 
     /// Answers the requests in `bytes`, as far as they are complete.
-    fn answer(&mut self, bytes: &[u8]) -> Consumed<Step> {
+    fn answer(&mut self, bytes: &[u8]) -> Consumed<NextAction> {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             if self.unwritten.len() >= UNWRITTEN_BYTES {
-                return (Step::Full, at);
+                return (NextAction::Full, at);
             }
             let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
             let (request, size) = match parse(rest, &mut fields, self.limits) {
                 Parsed::Request(request, size) => (request, size),
                 Parsed::PartialHead => break,
-                Parsed::PartialBody(missing) => return (Step::NeedsBody(missing), at),
-                Parsed::Other => return (Step::Declined, at),
+                Parsed::PartialBody(missing) => return (NextAction::NeedsBody(missing), at),
+                Parsed::Other => return (NextAction::Declined, at),
             };
             let is_head = request.method == "HEAD";
             let FastPath {
@@ -208,18 +208,18 @@ impl<R: Fn(&Request<'_>, &mut ResponseBuffer) -> Respond> FastPath<'_, R> {
             match responded {
                 Ok(Respond::Ready) => self.response.append_to(&mut self.unwritten, is_head),
                 Ok(Respond::Pending(pending)) => {
-                    return (Step::Pending(pending, is_head), at + size);
+                    return (NextAction::Pending(pending, is_head), at + size);
                 }
-                Ok(Respond::Declined) => return (Step::Declined, at),
+                Ok(Respond::Declined) => return (NextAction::Declined, at),
                 Err(_) => {
                     tracing::error!("a request handler panicked; the response is 500");
                     self.unwritten.extend_from_slice(PANICKED);
-                    return (Step::Panicked, at);
+                    return (NextAction::Panicked, at);
                 }
             }
             at += size;
         }
-        (Step::NeedsHead, at)
+        (NextAction::NeedsHead, at)
     }
 }
 
@@ -355,7 +355,7 @@ mod tests {
     fn answer(
         bytes: &[u8],
         respond: impl Fn(&Request<'_>, &mut ResponseBuffer) -> Respond,
-    ) -> (Step, String, &[u8]) {
+    ) -> (NextAction, String, &[u8]) {
         let mut path = FastPath {
             limits: &ListenLimits::default(),
             respond,
@@ -377,13 +377,13 @@ mod tests {
                 _ => Respond::Ready,
             }
         });
-        assert!(matches!(step, Step::Declined));
+        assert!(matches!(step, NextAction::Declined));
         let bodies: Vec<_> = out.split("\r\n\r\n").skip(1).collect();
         assert!(bodies[0].starts_with("/1"), "{out}");
         assert_eq!(
             bodies[1..],
             ["/2"],
-            "what was begun of the declined one is gone"
+            "the partial response to the declined request is removed"
         );
         assert!(rest.starts_with(b"GET /no"));
     }
@@ -395,7 +395,7 @@ mod tests {
             "/2" => Respond::Pending(Box::pin(std::future::pending())),
             _ => Respond::Ready,
         });
-        assert!(matches!(step, Step::Pending(_, true)));
+        assert!(matches!(step, NextAction::Pending(_, true)));
         assert_eq!(out.matches("HTTP/1.1 200 OK").count(), 1);
         assert!(rest.starts_with(b"GET /3"));
     }
@@ -404,7 +404,7 @@ mod tests {
     fn a_panic_is_answered_and_the_handler_not_called_again() {
         let bytes = "GET /1 HTTP/1.1\r\n\r\n";
         let (step, out, _) = answer(bytes.as_bytes(), |_, _| panic!("on purpose"));
-        assert!(matches!(step, Step::Panicked));
+        assert!(matches!(step, NextAction::Panicked));
         assert_eq!(out.as_bytes(), PANICKED);
     }
 }

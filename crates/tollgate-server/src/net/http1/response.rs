@@ -61,7 +61,7 @@ impl ResponseBuffer {
         self.status = status;
     }
 
-    /// Says of which media type the body is.
+    /// Sets the media type of the body.
     pub(crate) fn set_media(&mut self, media: &'static str) {
         self.media = Some(media);
     }

@@ -15,7 +15,7 @@ fn server() -> Server {
     })
 }
 
-/// An answer of the third version, for people.
+/// A RESP3 reply as text.
 fn reply(client: &mut Client, words: &[&str]) -> String {
     client.send(array(words));
     let mut text = String::new();

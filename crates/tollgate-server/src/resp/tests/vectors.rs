@@ -65,7 +65,7 @@ fn the_vectors_hold_in_both_versions_one_by_one_and_in_one_pipeline() {
 }
 
 #[test]
-fn errors_have_exact_texts_and_the_connection_goes_on() {
+fn errors_have_exact_texts_and_the_connection_continues() {
     let server = Server::start();
     let mut client = server.client();
     let cell = |text: &str| error(&format!("Cell error: Store error: {text}"));

@@ -194,7 +194,7 @@ impl Raw {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// Sends what the server may not want to hear to its end.
+    /// Sends bytes that the server may not read to their end.
     pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).await.is_ok()
     }

@@ -48,7 +48,7 @@ impl RawClient {
         assert_eq!(String::from_utf8_lossy(&bytes), reply);
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly this many bytes.
     pub(crate) fn read(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.stream.read_exact(&mut bytes).unwrap();

@@ -253,7 +253,7 @@ fn a_hole_swallows_a_close_too() {
     proxy.set(Faults::black_hole()).unwrap();
     server.kill();
     client.expect_silence(millis(150));
-    // Also who connects now hears nothing, neither good nor bad, from a server that lives.
+    // A new connection gets no bytes either, although the server is alive.
     server.restart().unwrap();
     let mut other = RawClient::connect(&proxy);
     other.send("PING");
@@ -264,7 +264,7 @@ fn a_hole_swallows_a_close_too() {
 }
 
 #[test]
-fn refused_is_who_comes_and_not_who_is_there() {
+fn new_connections_are_refused_and_existing_ones_are_not() {
     let (_server, proxy) = server_and_proxy();
     let mut client = RawClient::connect(&proxy);
     for _ in 0..3 {
@@ -340,7 +340,7 @@ fn a_script_changes_the_faults_until_it_ends_or_another_is_set() {
 }
 
 #[test]
-fn who_comes_while_the_server_is_dead_is_reset() {
+fn a_new_connection_to_a_dead_server_is_reset() {
     let (server, proxy) = server_and_proxy();
     server.kill();
     assert_eq!(RawClient::connect(&proxy).end(), StreamEnd::Reset);

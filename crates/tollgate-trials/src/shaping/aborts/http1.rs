@@ -14,22 +14,22 @@ const FIRST_PIECE: Duration = Duration::from_millis(500);
 
 /// When the client aborts.
 #[derive(Clone, Copy, Debug, Default)]
-enum Moment {
+enum AbortPoint {
     #[default]
     InTheHead,
     AfterTheHead,
     InTheBody,
-    /// While it waits for its turn or the upstream works on it, whichever it is.
+    /// While it waits in the queue or is in flight at the upstream.
     Later,
     InTheAnswer,
 }
 
-const MOMENTS: [Moment; 5] = [
-    Moment::InTheHead,
-    Moment::AfterTheHead,
-    Moment::InTheBody,
-    Moment::Later,
-    Moment::InTheAnswer,
+const ABORT_POINTS: [AbortPoint; 5] = [
+    AbortPoint::InTheHead,
+    AbortPoint::AfterTheHead,
+    AbortPoint::InTheBody,
+    AbortPoint::Later,
+    AbortPoint::InTheAnswer,
 ];
 
 /// Sends a part of a request, or all of it, and aborts. Errors are expected.
@@ -47,15 +47,15 @@ pub(super) async fn give_up(port: u16, rng: &mut Rng) {
 }
 
 async fn talk(connection: &mut HttpConnection, rng: &mut Rng) -> std::io::Result<()> {
-    match rng.pick(&MOMENTS) {
-        Moment::InTheHead => {
+    match rng.pick(&ABORT_POINTS) {
+        AbortPoint::InTheHead => {
             let head = get("/work/5", &[("x-id", "partial")]);
             let most = u64::try_from(head.len()).unwrap_or(1).saturating_sub(1);
             let part = usize::try_from(rng.between(1, most)).unwrap_or(1);
             connection.send(head.get(..part).unwrap_or_default()).await
         }
-        Moment::AfterTheHead => connection.send(&get("/work/5", &[])).await,
-        Moment::InTheBody => {
+        AbortPoint::AfterTheHead => connection.send(&get("/work/5", &[])).await,
+        AbortPoint::InTheBody => {
             let head =
                 format!("POST /sink HTTP/1.1\r\nhost: app.test\r\ncontent-length: {BODY}\r\n\r\n");
             connection.send(head.as_bytes()).await?;
@@ -64,12 +64,12 @@ async fn talk(connection: &mut HttpConnection, rng: &mut Rng) -> std::io::Result
             sleep(Duration::from_millis(rng.below(10))).await;
             Ok(())
         }
-        Moment::Later => {
+        AbortPoint::Later => {
             connection.send(&get("/work/10", &[])).await?;
             sleep(Duration::from_millis(rng.below(40))).await;
             Ok(())
         }
-        Moment::InTheAnswer => {
+        AbortPoint::InTheAnswer => {
             connection.send(&get("/stream", &[])).await?;
             let _ = timeout(FIRST_PIECE, connection.piece()).await;
             sleep(Duration::from_millis(rng.below(15))).await;

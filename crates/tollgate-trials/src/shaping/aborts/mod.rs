@@ -119,10 +119,10 @@ fn settle(gateway: &Tollgate) -> Result<()> {
         SETTLED_WITHIN,
         || gateway.log(),
         || {
-            let under_way = metric(gateway, "tollgate_queue_in_flight_requests")?;
+            let admitted = metric(gateway, "tollgate_queue_in_flight_requests")?;
             let waiting = metric(gateway, "tollgate_queue_waiting_requests")?;
             let in_flight = metric(gateway, "tollgate_upstream_server_in_flight_requests")?;
-            Ok(match (under_way, waiting, in_flight) {
+            Ok(match (admitted, waiting, in_flight) {
                 (0, 0, 0) => Check::Ready(()),
                 counts => Check::Pending(format!("{counts:?} in progress, waiting, in flight")),
             })
@@ -130,7 +130,7 @@ fn settle(gateway: &Tollgate) -> Result<()> {
     )
 }
 
-/// So many aborted requests, by clients that draw their behaviour.
+/// A number of aborted requests, by clients with random behaviour.
 async fn load(port: u16, count: u64, seed: u64) -> Result<()> {
     let left = Arc::new(AtomicU64::new(count));
     let mut clients = JoinSet::new();

@@ -32,7 +32,7 @@ use tollgate_testkit::{Error, Result};
 const GROWTH_MAX: u64 = 64 << 20;
 /// How soon after the end response times are normal.
 const NORMAL_WITHIN: Duration = Duration::from_secs(1);
-/// So many answers in a row, each within this, are normal.
+/// This many responses in a row, each within the bound, are normal.
 const NORMAL: (usize, Duration) = (5, Duration::from_millis(100));
 /// The longest wait for normal response times.
 const DEADLINE: Duration = Duration::from_secs(20);

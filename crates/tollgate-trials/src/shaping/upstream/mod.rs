@@ -5,7 +5,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `/pool...` | after one of a few workers had time for it ([`Workers`]); 503 at once if the backlog is full |
-//! | `/work/MS...` | after so many milliseconds |
+//! | `/work/MS...` | after this many milliseconds |
 //! | `/stream...` | in pieces, with a pause after each |
 //! | `/echo...` | with `upgrade: websocket`: every message is echoed |
 //! | anything else | at once, with the length of the received body |

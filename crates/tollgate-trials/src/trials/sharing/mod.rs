@@ -100,7 +100,7 @@ fn share(
         format!("at least {} times, {may} may pass", all.sent_least()),
     );
     let over = all.excess(ALLOWANCE);
-    // What copies let pass too much at the very end is not yet missing.
+    // Overshoot of synced counters at the very end is not compensated yet.
     let most = if sharing == Sharing::Sync {
         overshoot
     } else {

@@ -134,7 +134,7 @@ fn a_queue_and_a_sliding_window_wait_as_short_as_possible_too() {
 
 #[test]
 fn a_bucket_under_a_scale_is_the_bucket_with_the_scaled_numbers() {
-    // Scales and rates whose quotient is whole: the scaled limit is one that people could have written.
+    // Scales and rates whose quotient is whole: the scaled limit can be written as a limit.
     for (text, burst, q16, scaled, less) in [
         ("10/s", 20, 32_768, "5/s", 10),
         ("100/s", 40, 16_384, "25/s", 10),

@@ -10,7 +10,7 @@ fn rate(text: &str) -> Rate {
 }
 
 #[test]
-fn limits_are_read_as_people_write_them() {
+fn limits_are_parsed_in_all_notations() {
     let bucket = |text, burst| Limit::token_bucket(rate(text), burst).unwrap();
     let window = Span::from_secs(60);
     for (text, limit) in [

@@ -113,7 +113,7 @@ impl Error for RejectReason {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FairQueueError {
-    /// Nothing could ever run.
+    /// A depth of zero runs nothing.
     ZeroDepth,
     /// A bound of zero per flow runs nothing.
     ZeroRunningPerFlow,

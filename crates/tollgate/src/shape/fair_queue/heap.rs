@@ -54,11 +54,11 @@ impl<K: Copy + Ord> Heap<K> {
         }
         let at = self.places.get(slot).copied().unwrap_or(NONE);
         match self.entries.get(at) {
-            Some((old, _)) if key < *old => self.rise(at, key, slot),
-            Some(_) => self.sink(at, key, slot),
+            Some((old, _)) if key < *old => self.sift_up(at, key, slot),
+            Some(_) => self.sift_down(at, key, slot),
             None => {
                 self.entries.push((key, slot));
-                self.rise(self.entries.len() - 1, key, slot);
+                self.sift_up(self.entries.len() - 1, key, slot);
             }
         }
     }
@@ -76,9 +76,9 @@ impl<K: Copy + Ord> Heap<K> {
         // The last entry fills the gap, unless it was the removed one.
         if let Some(&(key, slot)) = self.entries.get(at) {
             if key < removed {
-                self.rise(at, key, slot);
+                self.sift_up(at, key, slot);
             } else {
-                self.sink(at, key, slot);
+                self.sift_down(at, key, slot);
             }
         }
     }
@@ -98,7 +98,7 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
-    fn rise(&mut self, mut at: usize, key: K, slot: usize) {
+    fn sift_up(&mut self, mut at: usize, key: K, slot: usize) {
         while at > 0 {
             let above = (at - 1) / CHILDREN;
             match self.entries.get(above) {
@@ -110,7 +110,7 @@ impl<K: Copy + Ord> Heap<K> {
         self.put(at, key, slot);
     }
 
-    fn sink(&mut self, mut at: usize, key: K, slot: usize) {
+    fn sift_down(&mut self, mut at: usize, key: K, slot: usize) {
         loop {
             let below = at * CHILDREN + 1;
             let least = match self.entries.get(below..) {

@@ -36,7 +36,7 @@
 //!
 //! for any behaviour of the other flows and any speed of the backend. (Costs corrected by [`complete`] shift it by
 //! the corrections, which is their purpose. A flow at its bound does not count as backlogged.) A flow that used
-//! idle capacity owes nothing for it: `V` is where the backlogged flows are, and a flow starts there, neither
+//! idle capacity has no debt for it: `V` is where the backlogged flows are, and a flow starts there, neither
 //! behind nor ahead.
 //!
 //! # Bounds
@@ -86,6 +86,7 @@
 
 #![deny(clippy::float_arithmetic)]
 
+mod bookkeeping;
 mod bound;
 mod errors;
 mod flow;
@@ -93,7 +94,6 @@ mod hash;
 mod heap;
 mod slab;
 mod ticket;
-mod upkeep;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -407,7 +407,7 @@ where
     fn reconfigure(&mut self, config: FairQueueConfig) -> Result<(), FairQueueError> {
         config.check()?;
         self.config = config;
-        self.forgive();
+        self.forget_least_ahead();
         Ok(())
     }
 

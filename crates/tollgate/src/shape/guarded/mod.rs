@@ -64,7 +64,7 @@ mod window;
 mod tests;
 
 use self::probe::Probe;
-use self::window::Window;
+use self::window::SampleWindow;
 use super::adaptive::{Adaptive, Estimator};
 use super::adaptive::{AdaptiveError, Range, Sample};
 use super::unguarded::EstimatorLimit;
@@ -103,7 +103,7 @@ const FAR: f64 = 1.4;
 const MANY_SAMPLES: u64 = 100;
 /// How long growth stays slow above the value that failures have set.
 const CAREFUL_NS: u64 = 10_000_000_000;
-/// With a share of failures above this, the value that they set says nothing.
+/// With a share of failures above this, the value that they set carries no information.
 const HOPELESS: f64 = 0.9;
 /// Longest interval between probes while the limit holds the load back.
 const PROBE_EVERY_NS: u64 = 10_000_000_000;
@@ -138,9 +138,9 @@ pub struct AdaptiveLimit {
     /// Latency without a queue, after the first samples.
     baseline_ns: Option<f64>,
     pace: Option<Pace>,
-    window: Window,
+    window: SampleWindow,
     /// Samples too quick to come from a backend, since the last other sample.
-    quick: Window,
+    quick: SampleWindow,
     /// The age of the oldest running request at the last tick.
     oldest_ns: u64,
     probe: Probe,
@@ -205,8 +205,8 @@ impl AdaptiveLimit {
             timeout_ns: timeout.as_nanos(),
             baseline_ns: None,
             pace: None,
-            window: Window::default(),
-            quick: Window::default(),
+            window: SampleWindow::default(),
+            quick: SampleWindow::default(),
             oldest_ns: 0,
             probe: Probe::default(),
             probe_due_ns: None,
@@ -231,7 +231,7 @@ impl AdaptiveLimit {
     pub fn change(&mut self, adaptive: &Adaptive) -> Result<(), AdaptiveError> {
         let mut next = Self::new(adaptive)?;
         if next.by == self.by {
-            next.take_over(self);
+            next.adopt_state(self);
         }
         *self = next;
         Ok(())
@@ -258,7 +258,7 @@ impl AdaptiveLimit {
             self.advance(now_ns);
             return self.limit();
         }
-        self.quick = Window::default();
+        self.quick = SampleWindow::default();
         let started_ns = now_ns.saturating_sub(sample.rtt_ns);
         // The limit has shrunk already for failures that started before the last shrink.
         if !dropped || started_ns >= self.shrunk_ns {
@@ -282,15 +282,15 @@ impl AdaptiveLimit {
         self.turn_to(now_ns);
         self.oldest_ns = oldest_running_ns;
         let since_ns = *self.stall.since_ns.get_or_insert(now_ns);
-        let patience = self.pace.map_or(0, |pace| (pace.rtt_ns * 4.0) as u64);
+        let timeout = self.pace.map_or(0, |pace| (pace.rtt_ns * 4.0) as u64);
         let quiet_ns = now_ns.saturating_sub(since_ns).min(oldest_running_ns);
-        if quiet_ns >= patience.max(STALL_NS) {
+        if quiet_ns >= timeout.max(STALL_NS) {
             let before = *self.stall.before.get_or_insert(self.estimate);
             // Failures may have lowered the limit below half already. A stall does not raise it.
             let least = (before / 2.0).min(self.estimate);
             self.move_to((self.estimate * 0.7).max(least));
             self.stall.since_ns = Some(now_ns);
-            self.window = Window::default();
+            self.window = SampleWindow::default();
             self.probe.stop();
         }
         self.advance(now_ns);
@@ -300,8 +300,8 @@ impl AdaptiveLimit {
     /// Restarts all spans when the clock was set back. What was learned stays.
     fn turn_to(&mut self, now_ns: u64) {
         if now_ns < self.last_ns {
-            self.window = Window::default();
-            self.quick = Window::default();
+            self.window = SampleWindow::default();
+            self.quick = SampleWindow::default();
             self.probe.stop();
             self.probe_due_ns = self.probe_due_ns.map(|_| now_ns);
             self.probe_rested_ns = now_ns;
@@ -315,7 +315,7 @@ impl AdaptiveLimit {
     fn advance(&mut self, now_ns: u64) {
         if self.probe.ends_lowering(now_ns) {
             // Completions during the probe say nothing about the restored limit.
-            self.window = Window::default();
+            self.window = SampleWindow::default();
         }
         if let Some(verdict) = self.probe.verdict(now_ns) {
             self.judge(now_ns, verdict);
@@ -333,7 +333,7 @@ impl AdaptiveLimit {
 
     /// Handles a window of only quick responses while nothing hangs: nothing queues at their source. They carry no
     /// information about the latency of the backend.
-    fn close_quick(&mut self, now_ns: u64, quick: &Window) {
+    fn close_quick(&mut self, now_ns: u64, quick: &SampleWindow) {
         let limit = f64::from(self.limit());
         let is_held_back = f64::from(quick.inflight_max()) >= limit * 0.9;
         if !is_held_back || self.probe.is_lowering() || self.oldest_ns >= HANGING_NS {
@@ -345,7 +345,7 @@ impl AdaptiveLimit {
     }
 
     /// Learns from a complete window.
-    fn close(&mut self, now_ns: u64, window: &Window) {
+    fn close(&mut self, now_ns: u64, window: &SampleWindow) {
         if let Some(share) = window.bad_share() {
             self.probe.stop();
             self.shrunk_ns = now_ns;
@@ -446,7 +446,7 @@ impl AdaptiveLimit {
     }
 
     /// Adopts the measured baseline, and lowers the limit to what the baseline and the rate allow.
-    fn judge(&mut self, now_ns: u64, verdict: probe::Verdict) {
+    fn judge(&mut self, now_ns: u64, verdict: probe::ProbeResult) {
         let had = self.estimate;
         if let Some(measured) = verdict.baseline_ns {
             let seen = verdict.before.rtt_ns;
@@ -505,7 +505,7 @@ impl AdaptiveLimit {
     }
 
     /// Continues with the state of another limit, as far as the own range allows.
-    fn take_over(&mut self, other: &Self) {
+    fn adopt_state(&mut self, other: &Self) {
         self.estimate = self.range.clamp(other.estimate);
         self.baseline_ns = other.baseline_ns;
         self.pace = other.pace;

@@ -43,7 +43,7 @@ struct Run {
 
 /// The result of a probe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Verdict {
+pub(super) struct ProbeResult {
     /// `None` if too few finished.
     pub(super) baseline_ns: Option<f64>,
     /// The latency and rate at the full limit.
@@ -110,12 +110,12 @@ impl Probe {
     }
 
     /// The result, returned once: when all requests that started in the probe had time to finish.
-    pub(super) fn verdict(&mut self, now_ns: u64) -> Option<Verdict> {
+    pub(super) fn verdict(&mut self, now_ns: u64) -> Option<ProbeResult> {
         let run = self.on.filter(|run| now_ns >= run.end_ns)?;
         self.on = None;
         let took_ns = run.raise_ns.saturating_sub(run.began_ns);
         let mean_ns = run.sum_ns as f64 / (run.samples.max(1) as f64);
-        Some(Verdict {
+        Some(ProbeResult {
             baseline_ns: (run.samples >= LEAST_SAMPLES).then_some(mean_ns),
             before: run.before,
             took_ns,

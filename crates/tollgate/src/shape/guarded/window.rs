@@ -18,7 +18,7 @@ const BAD_BY_NUMBER: f64 = 0.05;
 const BAD_BY_TIME: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Window {
+pub(super) struct SampleWindow {
     opened_ns: Option<u64>,
     good: u64,
     /// Wide enough for any number of the longest latencies.
@@ -28,7 +28,7 @@ pub(super) struct Window {
     inflight_max: u32,
 }
 
-impl Window {
+impl SampleWindow {
     pub(super) fn add(&mut self, now_ns: u64, sample: Sample, dropped: bool) {
         self.opened_ns.get_or_insert(now_ns);
         let (count, sum_ns) = if dropped {

@@ -142,12 +142,12 @@ fn no_lateness_of_callers_exceeds_the_rate_in_any_window() {
         let rate_of: Rate = rate.parse().unwrap();
         let unit = rate_of.time_to_earn(1).as_nanos();
         let capacity = 1 + next(seed) % 50;
-        let forgiven = if round % 2 == 0 {
+        let compensated = if round % 2 == 0 {
             0
         } else {
             next(seed) % (5 * unit)
         };
-        let mut q = queue(rate, capacity).catch_up(Span::from_nanos(forgiven));
+        let mut q = queue(rate, capacity).catch_up(Span::from_nanos(compensated));
         let (mut now, mut out) = (0_u64, Vec::new());
         let mut inside = 0;
         for item in 0..500 {
@@ -172,7 +172,7 @@ fn no_lateness_of_callers_exceeds_the_rate_in_any_window() {
             let mut units = 0;
             for (to, cost) in out.iter().skip(i) {
                 let time = u128::from(units) * u128::from(rate_of.per().as_nanos());
-                let gone = u128::from(to - from + forgiven + 1) * u128::from(rate_of.units());
+                let gone = u128::from(to - from + compensated + 1) * u128::from(rate_of.units());
                 assert!(gone >= time, "{units} units in {} ns at {rate}", to - from);
                 units += *cost;
             }

@@ -20,7 +20,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn every_scheme_says_what_is_there_and_whether_tls_is_spoken() {
+fn every_scheme_names_the_topology_and_tls() {
     for (name, shape, tls) in SCHEMES {
         let path = if *shape == Shape::Sentinel { "/s" } else { "" };
         let found = parse(&format!("{name}://h{path}")).unwrap();

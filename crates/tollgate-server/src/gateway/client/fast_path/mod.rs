@@ -84,7 +84,7 @@ fn is_plain(head: &[u8]) -> bool {
     head::check(head).is_ok_and(|checked| checked.is_plain && checked.body == BodyKind::None)
 }
 
-/// Serves requests until one is not for this path, the client has gone or the server stops.
+/// Serves requests until one is not for this path, the client disconnects or the server stops.
 pub(super) async fn serve<S>(io: &mut S, unread: &mut Unread, shared: &Arc<Shared>) -> Exit
 where
     S: AsyncRead + AsyncWrite + Unpin,

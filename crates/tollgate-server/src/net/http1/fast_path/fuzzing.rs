@@ -63,8 +63,8 @@ pub fn serve_pieces<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Served {
             continue;
         }
         match unread.parse_more(piece, |bytes, _| path.answer(bytes)) {
-            Step::NeedsBody(missing) => wanted = unread.bytes.len() + missing,
-            Step::NeedsHead => wanted = 0,
+            NextAction::NeedsBody(missing) => wanted = unread.bytes.len() + missing,
+            NextAction::NeedsHead => wanted = 0,
             _ => {
                 served.is_declined = true;
                 break;

@@ -143,11 +143,11 @@ where
             return;
         }
         self.ahead.set(flow, order_of(state.finish, state.born));
-        self.forgive();
+        self.forget_least_ahead();
     }
 
     /// Forgets the flows least ahead while there are more than may be kept.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn forget_least_ahead(&mut self) {
         let most = self.most_ahead();
         while self.ahead.len() > most
             && let Some((_, least)) = self.ahead.first()
