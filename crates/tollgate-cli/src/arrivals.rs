@@ -1,7 +1,7 @@
-//! Arrivals as people write them: `0s`, `0s*11`, `1s-20s/1s`, `0s*3,cost=5,key=alice`.
+//! Parses arrivals: `0s`, `0s*11`, `1s-20s/1s`, `0s*3,cost=5,key=alice`.
 //!
-//! A word is a time or a range of times, how many come at each, what each costs and whose it is. Words
-//! are expanded here, up to a bound, and put in the order of their times.
+//! A word is a time or a range of times, with a number of arrivals at each, a cost and a key. Words are expanded
+//! here, up to a bound, and sorted by time.
 
 use std::io::{self, BufRead, Read};
 use std::num::{IntErrorKind, ParseIntError};
@@ -10,9 +10,9 @@ use std::rc::Rc;
 use tollgate::{Moment, Span};
 use tollgate_config::suggest::suggest;
 
-use crate::fault::{Fault, Place, Stop, Wrong};
+use crate::fault::{ArgumentError, Fault, Place, Stop};
 
-/// Arrivals that are run at the most: a second's work, and some hundred megabytes.
+/// Most arrivals of a run: a second of work, and some hundred megabytes.
 pub(crate) const ARRIVALS_MAX: usize = 1_000_000;
 /// The longest line of standard input. An arrival is a few dozen bytes; this leaves room for a key.
 pub(crate) const LINE_MAX: usize = 4096;
@@ -20,17 +20,17 @@ pub(crate) const LINE_MAX: usize = 4096;
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// When it comes.
+    /// Its time.
     pub(crate) at: Moment,
-    /// Units that it takes.
+    /// Its cost.
     pub(crate) cost: u64,
-    /// Whose it is; nobody's in particular if left out.
+    /// Its key; `None` if it is left out.
     pub(crate) key: Option<Rc<str>>,
-    /// The number of the word that it was written in: rows of one word may be folded.
+    /// The index of the word that it was written in: rows of one word may be folded.
     pub(crate) word: usize,
 }
 
-/// What may stand behind a comma.
+/// What may follow a comma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// `cost=5`.
@@ -59,8 +59,8 @@ impl Part {
     }
 }
 
-/// The arrivals of these words, in the order of their times; those of the same time in the order in
-/// which they were written. A single `-` stands for the lines of `input`.
+/// The arrivals of these words, by time; those of the same time in the order in which they were written. A single
+/// `-` reads the lines of `input`.
 ///
 /// # Errors
 /// A word that is no arrival, too many arrivals, or an `input` that cannot be read.
@@ -72,7 +72,7 @@ pub(crate) fn read(words: &[String], input: &mut impl BufRead) -> Result<Vec<Arr
             for (index, word) in words.iter().enumerate() {
                 let label = || format!("ARRIVALS, word {}", index + 1);
                 if word == "-" {
-                    return Err(Wrong::DashNotAlone
+                    return Err(ArgumentError::DashNotAlone
                         .at(Place::within(label(), word, word))
                         .into());
                 }
@@ -95,7 +95,7 @@ pub(crate) fn check_quotes(words: &[String]) -> Result<(), Fault> {
         None => Ok(()),
         Some((index, word)) => {
             let label = format!("ARRIVALS, word {}", index + 1);
-            Err(Wrong::Unquoted { word: word.clone() }.at(Place::within(label, word, word)))
+            Err(ArgumentError::Unquoted { word: word.clone() }.at(Place::within(label, word, word)))
         }
     }
 }
@@ -111,13 +111,15 @@ fn lines(input: &mut impl BufRead, arrivals: &mut Vec<Arrival>) -> Result<(), St
         let label = || format!("standard input, line {number}");
         let seen = String::from_utf8_lossy(line.get(..40).unwrap_or(&line));
         if line.len() > LINE_MAX {
-            return Err(Wrong::LongLine
+            return Err(ArgumentError::LongLine
                 .at(Place::within(label(), &seen, &seen))
                 .into());
         }
         let Ok(text) = std::str::from_utf8(&line) else {
             let seen = seen.trim_end();
-            return Err(Wrong::NotUtf8.at(Place::within(label(), seen, seen)).into());
+            return Err(ArgumentError::NotUtf8
+                .at(Place::within(label(), seen, seen))
+                .into());
         };
         let text = text.trim();
         if !text.is_empty() && !text.starts_with('#') {
@@ -127,7 +129,7 @@ fn lines(input: &mut impl BufRead, arrivals: &mut Vec<Arrival>) -> Result<(), St
     Ok(())
 }
 
-/// Reads a line, or as much of it as shows that it is too long.
+/// Reads a line, or enough of it to show that it is too long.
 fn bounded_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     input.take(LINE_MAX as u64 + 1).read_until(b'\n', line)
 }
@@ -173,7 +175,7 @@ impl<'a> Group<'a> {
         for text in parts {
             let (part, value) = part(text).map_err(|wrong| wrong.at(at(text)))?;
             if seen.contains(&part) {
-                return Err(Wrong::Twice {
+                return Err(ArgumentError::Twice {
                     option: part.name(),
                 }
                 .at(at(text)));
@@ -199,7 +201,7 @@ impl<'a> Group<'a> {
             .checked_mul(self.times)
             .is_none_or(|all| all > room)
         {
-            return Err(Wrong::TooMany.at(Place::within(label(), self.word, self.word)));
+            return Err(ArgumentError::TooMany.at(Place::within(label(), self.word, self.word)));
         }
         for i in 0..self.steps {
             // Within the range, so within the clock.
@@ -223,23 +225,23 @@ impl<'a> Group<'a> {
 fn range(text: &str, at: &dyn Fn(&str) -> Place) -> Result<(Span, Span, u64), Fault> {
     let time = |text: &str| -> Result<Span, Fault> {
         text.parse()
-            .map_err(|cause| Wrong::Span { cause }.at(at(text)))
+            .map_err(|cause| ArgumentError::Span { cause }.at(at(text)))
     };
     let (span, step) = match (text.split_once('/'), text.contains('-')) {
         (None, false) => return Ok((time(text)?, Span::ZERO, 1)),
-        (None, true) => return Err(Wrong::NoStep { range: text.into() }.at(at(text))),
-        (Some(_), false) => return Err(Wrong::NoRange { word: text.into() }.at(at(text))),
+        (None, true) => return Err(ArgumentError::NoStep { range: text.into() }.at(at(text))),
+        (Some(_), false) => return Err(ArgumentError::NoRange { word: text.into() }.at(at(text))),
         (Some(parts), true) => parts,
     };
     let Some((from, to)) = span.split_once('-') else {
-        return Err(Wrong::NoRange { word: text.into() }.at(at(text)));
+        return Err(ArgumentError::NoRange { word: text.into() }.at(at(text)));
     };
     let (first, last, every) = (time(from)?, time(to)?, time(step)?);
     if every.is_zero() {
-        return Err(Wrong::ZeroStep.at(at(step)));
+        return Err(ArgumentError::ZeroStep.at(at(step)));
     }
     if last < first {
-        return Err(Wrong::Backwards {
+        return Err(ArgumentError::Backwards {
             from: from.into(),
             to: to.into(),
         }
@@ -249,21 +251,21 @@ fn range(text: &str, at: &dyn Fn(&str) -> Place) -> Result<(Span, Span, u64), Fa
     Ok((first, every, steps.saturating_add(1)))
 }
 
-fn times(text: &str) -> Result<u64, Wrong> {
+fn times(text: &str) -> Result<u64, ArgumentError> {
     match whole(text) {
-        Ok(0) => Err(Wrong::ZeroTimes),
+        Ok(0) => Err(ArgumentError::ZeroTimes),
         Ok(times) => Ok(times),
         Err(error) => Err(match error.kind() {
-            IntErrorKind::PosOverflow => Wrong::TooMany,
-            _ => Wrong::Times { word: text.into() },
+            IntErrorKind::PosOverflow => ArgumentError::TooMany,
+            _ => ArgumentError::Times { word: text.into() },
         }),
     }
 }
 
-fn cost(text: &str) -> Result<u64, Wrong> {
+fn cost(text: &str) -> Result<u64, ArgumentError> {
     whole(text).map_err(|error| match error.kind() {
-        IntErrorKind::PosOverflow => Wrong::TooLarge { word: text.into() },
-        _ => Wrong::Cost { word: text.into() },
+        IntErrorKind::PosOverflow => ArgumentError::TooLarge { word: text.into() },
+        _ => ArgumentError::Cost { word: text.into() },
     })
 }
 
@@ -272,17 +274,17 @@ fn whole(text: &str) -> Result<u64, ParseIntError> {
     text.replace('_', "").parse()
 }
 
-fn part(text: &str) -> Result<(Part, &str), Wrong> {
+fn part(text: &str) -> Result<(Part, &str), ArgumentError> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let Some(part) = Part::ALL.into_iter().find(|part| part.name() == name) else {
         let near = suggest(name, Part::ALL.map(Part::name));
-        return Err(Wrong::UnknownPart {
+        return Err(ArgumentError::UnknownPart {
             word: text.into(),
             near,
         });
     };
     if value.is_empty() {
-        Err(Wrong::PartNoValue { part })
+        Err(ArgumentError::PartNoValue { part })
     } else {
         Ok((part, value))
     }
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn times_ranges_and_crowds_are_read_as_people_write_them() {
+    fn times_ranges_and_repetitions_are_parsed() {
         assert_eq!(millis(&of(&["0s", "1.5s"])), [0, 1500]);
         assert_eq!(millis(&of(&["0s*3"])), [0, 0, 0]);
         assert_eq!(millis(&of(&["1s-3s/1s"])), [1000, 2000, 3000]);
@@ -319,11 +321,11 @@ mod tests {
     #[test]
     fn costs_and_keys_follow_in_any_order() {
         let arrivals = of(&["0s,key=alice,cost=5", "0s,cost=0", "0s,key=a=b"]);
-        let told: Vec<_> = arrivals
+        let parts: Vec<_> = arrivals
             .iter()
             .map(|a| (a.cost, a.key.as_deref()))
             .collect();
-        assert_eq!(told, [(5, Some("alice")), (0, None), (1, Some("a=b"))]);
+        assert_eq!(parts, [(5, Some("alice")), (0, None), (1, Some("a=b"))]);
     }
 
     #[test]
@@ -348,7 +350,7 @@ mod tests {
             let Err(Stop::Fault(fault)) = read(&words, &mut io::empty()) else {
                 panic!("{words:?} are too many");
             };
-            assert_eq!(fault.wrong, Wrong::TooMany);
+            assert_eq!(fault.wrong, ArgumentError::TooMany);
         }
     }
 
@@ -361,7 +363,7 @@ mod tests {
         let Err(Stop::Fault(fault)) = read(&dash, &mut io::BufReader::new(&mut longer)) else {
             panic!("an endless line is too long");
         };
-        assert_eq!(fault.wrong, Wrong::LongLine);
+        assert_eq!(fault.wrong, ArgumentError::LongLine);
     }
 
     #[test]

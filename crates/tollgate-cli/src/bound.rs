@@ -1,13 +1,13 @@
-//! How much more than its limits a fleet may let pass, told before a policy is put in force.
+//! The overshoot bound of each limit in a fleet, known before a policy is activated.
 
 use serde::Serialize;
 use tollgate_config::{Loaded, StoreSpec};
 use tollgate_policy::{DefaultAction, LimitRule, Quota, Sharing};
 
-/// If nobody says how many nodes there are, the bound is told for so many.
+/// The number of nodes that is assumed if the policy names none.
 const NODES: u32 = 8;
 
-/// How much more than a quota a fleet may let pass, as it is shared.
+/// The overshoot bound of one quota under its sharing mode.
 pub(crate) struct Bound<'a> {
     limit: &'a str,
     tier: Option<&'a str>,
@@ -15,12 +15,12 @@ pub(crate) struct Bound<'a> {
     units: u64,
     above: u64,
     nodes: u32,
-    /// What may come on top of that if the store stops answering; none: everything.
+    /// Additional units if the store stops answering; `None`: all.
     outage: Option<u64>,
-    /// Did nobody say how many nodes there are?
+    /// Whether the number of nodes is assumed.
     is_assumed: bool,
-    /// Is anything of it ever lent, if it is to be?
-    is_lent: bool,
+    /// Whether `sharing: lease` takes effect.
+    is_leased: bool,
 }
 
 impl<'a> Bound<'a> {
@@ -28,9 +28,9 @@ impl<'a> Bound<'a> {
         rule: &'a LimitRule,
         tier: Option<&'a str>,
         quota: &Quota,
-        told: Option<u32>,
+        stated: Option<u32>,
     ) -> Bound<'a> {
-        let nodes = told.unwrap_or(NODES);
+        let nodes = stated.unwrap_or(NODES);
         Bound {
             limit: &rule.name,
             tier,
@@ -39,12 +39,12 @@ impl<'a> Bound<'a> {
             above: quota.max_overshoot(rule.sharing, nodes),
             outage: quota.max_outage_overshoot(rule.on_store_error, nodes),
             nodes,
-            is_assumed: told.is_none(),
-            is_lent: rule.sharing == Sharing::Lease && quota.is_leasable(nodes),
+            is_assumed: stated.is_none(),
+            is_leased: rule.sharing == Sharing::Lease && quota.is_leasable(nodes),
         }
     }
 
-    /// For people.
+    /// The bound as a sentence.
     pub(crate) fn sentence(&self) -> String {
         let tier = self.tier.map(|tier| format!(", tier `{tier}`"));
         let who = format!("`{}`{}", self.limit, tier.unwrap_or_default());
@@ -58,8 +58,8 @@ impl<'a> Bound<'a> {
             None => "; everything while the store does not answer".to_owned(),
         };
         let bound = match above {
-            _ if self.sharing == Sharing::Lease && !self.is_lent => format!(
-                "{who} ({sharing}): too small or too slow to be lent to {nodes}, so the store decides every request"
+            _ if self.sharing == Sharing::Lease && !self.is_leased => format!(
+                "{who} ({sharing}): too small or too slow to lease to {nodes}, so the store decides every request"
             ),
             0 if self.sharing == Sharing::Exact => {
                 format!("{who} ({sharing}): never more than it allows")
@@ -72,9 +72,9 @@ impl<'a> Bound<'a> {
         bound + &outage
     }
 
-    /// For programs.
+    /// The record for JSON.
     pub(crate) fn record(&self, file: &'a str) -> Record<'a> {
-        let decided = match (self.sharing, self.is_lent) {
+        let decided = match (self.sharing, self.is_leased) {
             (Sharing::Exact, _) | (Sharing::Lease, false) => Sharing::Exact,
             (sharing, _) => sharing,
         };
@@ -92,7 +92,7 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// A bound, as JSON has it.
+/// A bound in JSON.
 #[derive(Serialize)]
 pub(crate) struct Record<'a> {
     file: &'a str,

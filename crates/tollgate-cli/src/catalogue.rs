@@ -1,4 +1,4 @@
-//! `tollgate limits`: every algorithm, how it is written, what it promises and when to use it.
+//! `tollgate limits`: lists every algorithm, how to write it, what it admits and when to use it.
 //!
 //! The bounds are the invariants that the core states and tests, in its modules under `algorithm`.
 
@@ -15,7 +15,7 @@ pub(crate) struct Entry {
     pub(crate) example: &'static str,
     /// The most that it admits.
     at_most: &'static str,
-    /// When it is the right choice.
+    /// When to use it.
     use_for: &'static str,
 }
 
@@ -36,14 +36,14 @@ pub(crate) const ENTRIES: [Entry; 8] = [
     Entry {
         algorithm: "leaky-bucket",
         example: "algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s",
-        at_most: "1 + w*rate start; the others wait their turn",
-        use_for: "something behind that takes a constant rate: delay rather than refuse",
+        at_most: "1 + w*rate start; the others wait",
+        use_for: "a backend that takes a constant rate: delay rather than refuse",
     },
     Entry {
         algorithm: "fixed-window",
         example: "algorithm: fixed-window, allow: 10/min",
         at_most: "2*limit in the length of a window, half on each side of a boundary",
-        use_for: "quotas that people count by the clock; the boundary lets a double through",
+        use_for: "quotas by the clock; up to twice the limit around a boundary",
     },
     Entry {
         algorithm: "sliding-log",
@@ -55,7 +55,7 @@ pub(crate) const ENTRIES: [Entry; 8] = [
         algorithm: "sliding-window",
         example: "algorithm: sliding-window, allow: 50/min",
         at_most: "2*limit - 1 in the length of a window; limit if strict",
-        use_for: "the same in one word, if about right is enough; strict if it is not",
+        use_for: "the same in eight bytes for each key, as an estimate; or strict",
     },
     Entry {
         algorithm: "burst-credits",

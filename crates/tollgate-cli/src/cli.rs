@@ -29,7 +29,7 @@ Examples:
   tollgate doctor tollgate.yaml                      a check of the store of a policy
   tollgate bench resp://127.0.0.1:6379 --audit       measures a limiter, and whether it admits too much
 
-`tollgate try --help` says how limits and arrivals are written.
+`tollgate try --help` describes the notation of limits and arrivals.
 
 Exit codes of all commands: 0 fine; 1 it ran and found problems (errors in a policy, a refusal, a failed case, too much
 admitted); 2 it could not run (bad arguments, an unreadable file, a taken port).";
@@ -186,7 +186,7 @@ It connects as the service does, and runs the scripts on a key of its own under 
 It changes nothing else. The exit code is 0 without errors, 1 with errors, 2 if the file cannot be read or
 has no store.";
 
-/// What `tollgate doctor` was asked.
+/// Arguments of `tollgate doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_EXAMPLES)]
 pub(crate) struct Doctor {
@@ -200,7 +200,7 @@ pub(crate) struct Doctor {
     pub(crate) deny_warnings: bool,
 }
 
-/// What `tollgate try` was asked.
+/// Arguments of `tollgate try`.
 #[derive(Debug, Args)]
 #[command(after_help = TRY_EXAMPLES)]
 pub(crate) struct Try {
@@ -213,7 +213,7 @@ pub(crate) struct Try {
     pub(crate) json: bool,
 }
 
-/// What `tollgate check` was asked.
+/// Arguments of `tollgate check`.
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_EXAMPLES)]
 pub(crate) struct Check {
@@ -257,7 +257,7 @@ Examples:
 Signals: SIGHUP reloads the policy. SIGTERM and SIGINT finish the requests in flight and stop; a second one
 stops at once.";
 
-/// What `tollgate serve` was asked.
+/// Arguments of `tollgate serve`.
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct Serve {
@@ -298,10 +298,10 @@ pub(crate) struct Serve {
     /// The address of Envoy's rate limit service, such as 127.0.0.1:8081; closed by default
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RLS", value_parser = input::address, help_heading = "Decisions")]
     pub(crate) rls: Option<SocketAddr>,
-    /// Threads that answer decisions; one for each processor by default
+    /// Threads that serve decisions; one for each processor by default
     #[arg(long, value_name = "NUMBER", value_parser = threads(), help_heading = "Decisions")]
     pub(crate) threads: Option<usize>,
-    /// Where Redis clients are answered, if they are.
+    /// The port for Redis clients.
     #[command(flatten)]
     pub(crate) resp: Resp,
     /// The address of the admin API (health, metrics, overrides), or `off`
@@ -314,12 +314,12 @@ pub(crate) struct Serve {
         help_heading = "Admin"
     )]
     pub(crate) admin: AddressOrOff,
-    /// Where operators are answered, the state, the log.
+    /// Admin port, state and log.
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: CommonFlags,
 }
 
-/// How Redis clients are answered.
+/// Settings of the port for Redis clients.
 #[derive(Debug, Args)]
 pub(crate) struct Resp {
     /// The address for Redis clients, such as 127.0.0.1:6390; closed by default
@@ -359,7 +359,7 @@ pub(crate) struct Resp {
 
 /// The flags of all servers.
 #[derive(Debug, Args)]
-pub(crate) struct Common {
+pub(crate) struct CommonFlags {
     /// A file with the admin token; give it twice while one token replaces another
     #[arg(long, value_name = "FILE", help_heading = "Admin")]
     pub(crate) admin_token_file: Vec<PathBuf>,
@@ -411,7 +411,7 @@ Examples:
 Signals: SIGHUP reloads the policy and the certificate. SIGTERM and SIGINT finish the requests in flight and
 stop; a second one stops at once.";
 
-/// What `tollgate gateway` was asked.
+/// Arguments of `tollgate gateway`.
 #[derive(Debug, Args)]
 #[command(after_help = GATEWAY_EXAMPLES)]
 pub(crate) struct Gateway {
@@ -471,15 +471,15 @@ pub(crate) struct Gateway {
         help_heading = "Admin"
     )]
     pub(crate) admin: AddressOrOff,
-    /// Where operators are answered, the state, the log.
+    /// Admin port, state and log.
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: CommonFlags,
 }
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogForm {
-    /// Lines for people.
+    /// Lines of text.
     Text,
     /// An object on each line.
     Json,
@@ -495,7 +495,7 @@ Examples:
 No limit is charged. The exit code is 0 if the request would pass, now or after a wait, 1 if it would be
 refused, 2 if there is no answer.";
 
-/// What `tollgate explain` was asked.
+/// Arguments of `tollgate explain`.
 #[derive(Debug, Args)]
 #[command(after_help = EXPLAIN_EXAMPLES)]
 pub(crate) struct Explain {
@@ -537,7 +537,7 @@ pub(crate) struct Explain {
     /// An entry of an Envoy descriptor, such as remote_address=203.0.113.7
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Request")]
     pub(crate) descriptor: Vec<String>,
-    /// What the caller says that the request costs
+    /// The cost that the caller states
     #[arg(long, value_name = "UNITS", help_heading = "Request")]
     pub(crate) cost: Option<u64>,
     /// Print the explanation as one JSON object

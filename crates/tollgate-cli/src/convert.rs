@@ -57,9 +57,9 @@ pub(crate) fn run(asked: &Convert, out: &mut impl Write) -> Result<ExitCode, Sto
 fn print(converted: &Converted, out: &mut impl Write) -> io::Result<()> {
     out.write_all(converted.policy.as_bytes())?;
     out.flush()?;
-    let mut said = io::stderr().lock();
+    let mut notes_out = io::stderr().lock();
     for notes in &converted.notes {
-        write!(said, "{notes}")?;
+        write!(notes_out, "{notes}")?;
     }
     Ok(())
 }

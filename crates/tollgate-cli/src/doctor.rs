@@ -21,7 +21,7 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
         StoreSpec::Shared(spec) => spec,
         StoreSpec::Memory => {
             let words = "the policy counts in memory: there is no store to check";
-            tell_nothing(asked.json, words, out)?;
+            print_no_store(asked.json, words, out)?;
             return Ok(ExitCode::from(2));
         }
     };
@@ -33,7 +33,7 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
             hint: "raise the resource limits of the process".into(),
         })?;
     let findings = events.block_on(doctor(&wiring::settings(&spec)));
-    tell(asked.json, &findings, out)?;
+    print(asked.json, &findings, out)?;
     let is_bad = |finding: &DoctorFinding| match finding.severity {
         DoctorSeverity::Error => true,
         DoctorSeverity::Warning => asked.deny_warnings,
@@ -45,7 +45,7 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
     })
 }
 
-fn tell(as_json: bool, findings: &[DoctorFinding], out: &mut impl Write) -> Result<(), Stop> {
+fn print(as_json: bool, findings: &[DoctorFinding], out: &mut impl Write) -> Result<(), Stop> {
     for finding in findings {
         match as_json {
             true => json::line(&Record::new(finding), out),
@@ -74,7 +74,7 @@ fn tell(as_json: bool, findings: &[DoctorFinding], out: &mut impl Write) -> Resu
     writeln!(out, "\n{summary}").map_err(Stop::Write)
 }
 
-fn tell_nothing(as_json: bool, words: &str, out: &mut impl Write) -> Result<(), Stop> {
+fn print_no_store(as_json: bool, words: &str, out: &mut impl Write) -> Result<(), Stop> {
     let finding = DoctorFinding {
         severity: DoctorSeverity::Ok,
         code: "memory",

@@ -11,7 +11,7 @@ use tollgate_server::RunError;
 
 use crate::arrivals::{ARRIVALS_MAX, LINE_MAX, Part};
 
-/// Why the program stops early.
+/// An error that ends the program.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error in an argument.
@@ -114,7 +114,7 @@ impl fmt::Display for Stop {
                 )
             }
             Stop::Limit(problems) | Stop::Policy(problems) => write!(f, "{problems}"),
-            // A policy that is wrong begins with its first error.
+            // An invalid policy begins with its first error.
             Stop::Plain(text) | Stop::Found(text) if text.starts_with("error: ") => {
                 writeln!(f, "{}", text.trim_end())
             }
@@ -135,13 +135,13 @@ impl fmt::Display for Stop {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// What is wrong.
-    pub(crate) wrong: Wrong,
-    /// Where it stands; none if no one place is to blame.
+    pub(crate) wrong: ArgumentError,
+    /// Its place; `None` if it has none.
     pub(crate) place: Option<Place>,
 }
 
-impl Wrong {
-    /// This, at that place.
+impl ArgumentError {
+    /// The same fault at this place.
     pub(crate) fn at(self, place: Place) -> Fault {
         Fault {
             wrong: self,
@@ -150,13 +150,13 @@ impl Wrong {
     }
 }
 
-impl From<Wrong> for Fault {
-    fn from(wrong: Wrong) -> Fault {
+impl From<ArgumentError> for Fault {
+    fn from(wrong: ArgumentError) -> Fault {
         Fault { wrong, place: None }
     }
 }
 
-/// A stretch of what was typed.
+/// A range of an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Such as `ARRIVALS, word 2`.
@@ -165,7 +165,7 @@ pub(crate) struct Place {
     pub(crate) text: String,
     /// Characters of it before the stretch.
     pub(crate) from: usize,
-    /// Characters in the stretch.
+    /// Characters of the range.
     pub(crate) width: usize,
 }
 
@@ -197,50 +197,50 @@ impl fmt::Display for Place {
     }
 }
 
-/// The text with each control character replaced, so that nothing typed or piped in can steer a
-/// terminal or break a table. One for one, so that what stands below it stays below it.
+/// The text with each control character replaced, so that no argument or input can control a terminal or break a
+/// table. Each is replaced by one character, so columns keep their positions.
 pub(crate) fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// The catalogue of mistakes.
+/// All errors in arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
+pub(crate) enum ArgumentError {
     /// A number above what fits.
     TooLarge { word: String },
-    /// A part that stands there twice.
+    /// A part that occurs twice.
     Twice { option: &'static str },
     /// The numbers make no limit.
     Limit { cause: LimitError },
 
     /// A word of the limit among the arrivals: the quotes are missing.
     Unquoted { word: String },
-    /// A word that is no span of time.
+    /// A word that is not a span of time.
     Span { cause: SpanError },
-    /// From and to, but not how often.
+    /// A range without a step.
     NoStep { range: String },
-    /// How often, but not from and to.
+    /// A step without a range.
     NoRange { word: String },
-    /// One every no time at all.
+    /// A step of zero.
     ZeroStep,
     /// The end is before the start.
     Backwards { from: String, to: String },
-    /// A number of arrivals that is none.
+    /// An invalid number of arrivals.
     Times { word: String },
     /// `*0`.
     ZeroTimes,
-    /// What stands after a comma is no `cost=` and no `key=`.
+    /// An unknown part after a comma.
     UnknownPart {
         word: String,
         near: Option<&'static str>,
     },
     /// `cost` or `key` without a value.
     PartNoValue { part: Part },
-    /// A cost that is no whole number.
+    /// A cost that is not a whole number.
     Cost { word: String },
-    /// More arrivals than are run.
+    /// More arrivals than are allowed.
     TooMany,
     /// `-` beside other arrivals.
     DashNotAlone,
@@ -249,7 +249,7 @@ pub(crate) enum Wrong {
     /// A line of standard input that is not UTF-8.
     NotUtf8,
 
-    /// A name and a value that are not two.
+    /// A text that is not a name and a value.
     NoPair {
         flag: &'static str,
         text: String,
@@ -257,7 +257,7 @@ pub(crate) enum Wrong {
     },
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge { word } => write!(f, "`{}` is too large", shown(word)),
@@ -301,8 +301,8 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl Wrong {
-    /// What the writer can do now.
+impl ArgumentError {
+    /// What to write instead.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::TooLarge { .. } => format!("write at most {}", u64::MAX),
@@ -343,14 +343,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_what_where_and_how_to_mend_it() {
+    fn a_fault_names_the_error_the_place_and_the_fix() {
         let place = Place {
             label: "ARRIVALS, word 2".into(),
             text: "0s,cots=5".into(),
             from: 3,
             width: 6,
         };
-        let wrong = Wrong::UnknownPart {
+        let wrong = ArgumentError::UnknownPart {
             word: "cots=5".into(),
             near: Some("cost"),
         };
@@ -365,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_typed_can_steer_the_terminal() {
+    fn no_argument_can_control_the_terminal() {
         assert_eq!(
             shown("a\x1b[31m\nb\u{9b}"),
             "a\u{fffd}[31m\u{fffd}b\u{fffd}"
         );
-        let wrong = Wrong::UnknownPart {
+        let wrong = ArgumentError::UnknownPart {
             word: "\x1b[2J".into(),
             near: None,
         };

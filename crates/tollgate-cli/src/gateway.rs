@@ -29,10 +29,10 @@ pub(crate) fn run(asked: &Gateway, out: &mut impl Write) -> Result<ExitCode, Sto
         hint: "raise the resource limits of the process".into(),
     })?;
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
-    let mut told = Ok(());
-    let started = |started: &GatewayStarted| told = tell(asked, started, out);
+    let mut printed = Ok(());
+    let started = |started: &GatewayStarted| printed = print(asked, started, out);
     let served = events.block_on(gateway::run(settings, started, serve::stop(&events)));
-    told.map_err(Stop::Write)?;
+    printed.map_err(Stop::Write)?;
     served.map_err(|error| match error {
         GatewayError::Run(error) => Stop::start(&error),
         other => Stop::Plain(other.to_string()),
@@ -79,7 +79,7 @@ fn upstreams(urls: &[String]) -> Result<Vec<UpstreamSpec>, Stop> {
     Ok(vec![UpstreamSpec::new("upstream", servers)])
 }
 
-fn tell(asked: &Gateway, started: &GatewayStarted, out: &mut impl Write) -> io::Result<()> {
+fn print(asked: &Gateway, started: &GatewayStarted, out: &mut impl Write) -> io::Result<()> {
     let active = started.engine.active();
     let limits = active.gate.rules().len();
     let queues = active.gate.policy().queues.len();

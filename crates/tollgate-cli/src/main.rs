@@ -1,12 +1,12 @@
-//! The binary `tollgate`: flags are read here, the work is done in the modules below.
+//! The binary `tollgate`: reads flags and calls the modules below.
 //!
 //! # Layout
 //!
-//! `cli` says what can be typed; `arrivals` reads when requests come; `trial` runs them; `table`,
-//! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file, `bound` says how much more than
-//! its limits a fleet may let pass,
-//! `init` writes one to start with, `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `policy_test` runs the cases of a policy; `serve` runs the service, `gateway` the reverse proxy,
-//! `bench` a load; `manual` makes completions and manual pages. `color` colours what is printed. `wiring` knows which crate
+//! `cli` has commands and flags, `arrivals` parses arrivals, `trial` runs them. `table`, `json` and `span_text`
+//! print, `color` adds colours. `catalogue` lists the algorithms, `check` reports errors of a policy file, `bound` has
+//! the overshoot bounds of a fleet, `init` writes a starter policy, `convert` converts files of other limiters,
+//! `explain` explains one request, `doctor` checks the store, `policy_test` runs the cases of a policy. `serve` runs
+//! the service, `gateway` the reverse proxy, `bench` a load. `manual` prints completions and manual pages. `wiring`
 //! opens the store that a policy names.
 //! `input` reads values of flags and files; `fault` has the errors in arguments.
 
@@ -52,10 +52,10 @@ fn main() -> ExitCode {
     let done = run(&Cli::parse(), &mut out);
     match done.and_then(|code| out.flush().map_err(Stop::Write).map(|()| code)) {
         Ok(code) => code,
-        // Whoever read the output has seen enough, as `head` does.
+        // The reader of the output has closed it, as `head` does.
         Err(Stop::Write(e)) if e.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(stop) => {
-            // If even standard error is closed, the exit code is all that is left to say it with.
+            // Even standard error may be closed: then only the exit code remains.
             let mut err = Painted::new(io::stderr().lock(), color::is_on(&io::stderr()));
             let _ = write!(err, "{stop}").and_then(|()| err.flush());
             stop.exit_code()

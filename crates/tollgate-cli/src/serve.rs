@@ -11,7 +11,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::cli::{Common, LogForm, Resp, Serve};
+use crate::cli::{CommonFlags, LogForm, Resp, Serve};
 use crate::color;
 use crate::fault::Stop;
 use crate::input::{self, AddressOrOff};
@@ -42,10 +42,10 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
         hint: "raise the resource limits of the process".into(),
     })?;
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
-    let mut told = Ok(());
-    let started = |started: &Started| told = tell(asked, started, out);
+    let mut printed = Ok(());
+    let started = |started: &Started| printed = print(asked, started, out);
     let served = events.block_on(tollgate_server::run(settings, started, stop(&events)));
-    told.map_err(Stop::Write)?;
+    printed.map_err(Stop::Write)?;
     served.map_err(|error| Stop::start(&error))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -74,7 +74,7 @@ fn settings(asked: &Serve) -> Result<ServerSettings, Stop> {
     })
 }
 
-pub(crate) fn state(asked: &Common) -> Result<Option<StateSettings>, Stop> {
+pub(crate) fn state(asked: &CommonFlags) -> Result<Option<StateSettings>, Stop> {
     let Some(path) = &asked.state else {
         return Ok(None);
     };
@@ -84,7 +84,7 @@ pub(crate) fn state(asked: &Common) -> Result<Option<StateSettings>, Stop> {
     }))
 }
 
-pub(crate) fn admin(at: AddressOrOff, asked: &Common) -> Result<Option<AdminBind>, Stop> {
+pub(crate) fn admin(at: AddressOrOff, asked: &CommonFlags) -> Result<Option<AdminBind>, Stop> {
     let AddressOrOff::At(address) = at else {
         return Ok(None);
     };
@@ -123,7 +123,7 @@ pub(crate) fn from_file(path: &Path) -> Result<String, Stop> {
 }
 
 /// Starts the log. It goes to standard error; standard output has only what was started.
-pub(crate) fn log(asked: &Common) -> Result<(), Stop> {
+pub(crate) fn log(asked: &CommonFlags) -> Result<(), Stop> {
     // The parser of the flag accepts nothing else.
     let level = asked.log_level.parse().unwrap_or(LevelFilter::INFO);
     let ours = Targets::new()
@@ -199,7 +199,7 @@ impl ShutdownSignals {
     }
 }
 
-fn tell(asked: &Serve, started: &Started, out: &mut impl Write) -> io::Result<()> {
+fn print(asked: &Serve, started: &Started, out: &mut impl Write) -> io::Result<()> {
     let policy = asked.envoy_config.as_deref().or(asked.policy.as_deref());
     let limits = started.engine.active().gate.rules().len();
     let source = policy.map_or("the built-in example".into(), |p| p.display().to_string());

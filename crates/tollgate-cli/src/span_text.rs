@@ -1,7 +1,7 @@
-//! Spans of time as a person wants to read them in a table.
+//! Spans of time in a short form for tables.
 //!
-//! The core prints spans exactly (`1s666ms333us334ns`), which is right for JSON and wrong for a
-//! column. Both spellings can be read back.
+//! The core prints spans exactly (`1s666ms333us334ns`), which suits JSON but not a column. Both forms can be
+//! parsed.
 
 use tollgate::Span;
 
@@ -10,8 +10,8 @@ const DECIMAL_UNITS: [(&str, u64); 3] = [("s", 1_000_000_000), ("ms", 1_000_000)
 const MINUTE: u64 = 60_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
 
-/// The span to three decimals, rounded **up**: a reader who waits as long as it says must not come
-/// too early. From a minute on in whole milliseconds, in the core's spelling.
+/// The span to three decimals, rounded **up**: a client that waits as long must not come too early. From a minute
+/// on in whole milliseconds, in the core's form.
 pub(crate) fn short(span: Span) -> String {
     let ns = span.as_nanos();
     if ns >= MINUTE {
@@ -24,7 +24,7 @@ pub(crate) fn short(span: Span) -> String {
     }
 }
 
-/// The span as in [`short`] if that is exact, else in the core's spelling.
+/// The span as in [`short`] if that is exact, else in the core's form.
 pub(crate) fn exact(span: Span) -> String {
     let short = short(span);
     if short.parse() == Ok(span) {

@@ -1,4 +1,4 @@
-//! What became of the arrivals, as a table or as JSON.
+//! Prints the decisions on arrivals as a table or as JSON.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use tollgate::{Span, Verdict};
 
 use crate::fault::shown;
 use crate::span_text::{exact, short};
-use crate::trial::Outcome;
+use crate::trial::ArrivalDecision;
 
 const HEAD: [&str; 7] = [
     "at",
@@ -24,7 +24,11 @@ const RIGHT: [bool; 7] = [false, false, true, false, true, true, true];
 const FOLD_FROM: usize = 3;
 
 /// Prints the title, a row for each outcome with like ones folded, and a summary.
-pub(crate) fn print(title: &str, outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn print(
+    title: &str,
+    outcomes: &[ArrivalDecision],
+    out: &mut impl Write,
+) -> io::Result<()> {
     let rows = fold(outcomes);
     let mut widths = HEAD.map(str::len);
     // The cells are made twice, for their widths and for printing, rather than kept: a million rows of
@@ -42,7 +46,7 @@ pub(crate) fn print(title: &str, outcomes: &[Outcome], out: &mut impl Write) -> 
     writeln!(out, "\n{}", summary(outcomes))
 }
 
-/// An outcome for programs. A span stands there twice: in nanoseconds, and as people write it; exact both times.
+/// An outcome in JSON. A span occurs twice, in nanoseconds and as text; both are exact.
 #[derive(Serialize)]
 struct Record<'a> {
     at_ns: u64,
@@ -60,8 +64,8 @@ struct Record<'a> {
 }
 
 /// Prints an object for each outcome.
-pub(crate) fn json(outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()> {
-    for Outcome { arrival, decision } in outcomes {
+pub(crate) fn json(outcomes: &[ArrivalDecision], out: &mut impl Write) -> io::Result<()> {
+    for ArrivalDecision { arrival, decision } in outcomes {
         let at = Span::from_nanos(arrival.at.as_nanos());
         let (delay, retry_after) = (delay(decision.verdict), retry_after(decision.verdict));
         let full_after = decision.status.full_after;
@@ -87,7 +91,7 @@ pub(crate) fn json(outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()>
 /// A line of the table.
 #[derive(Debug)]
 struct Row<'a> {
-    outcome: &'a Outcome,
+    outcome: &'a ArrivalDecision,
     /// How many like the row above this stands for, of which `outcome` is the last; none for a row
     /// that stands for itself.
     folded: Option<usize>,
@@ -95,7 +99,7 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn cells(&self) -> [String; 7] {
-        let Outcome { arrival, decision } = self.outcome;
+        let ArrivalDecision { arrival, decision } = self.outcome;
         let dash = |span: Option<Span>| span.map_or("-".into(), short);
         let verdict = decision.verdict;
         let (at, key, cost, said) = match self.folded {
@@ -130,8 +134,8 @@ impl Row<'_> {
 }
 
 /// Rows, in which outcomes of the same word, time and verdict are folded.
-fn fold(outcomes: &[Outcome]) -> Vec<Row<'_>> {
-    let alike = |a: &Outcome, b: &Outcome| {
+fn fold(outcomes: &[ArrivalDecision]) -> Vec<Row<'_>> {
+    let alike = |a: &ArrivalDecision, b: &ArrivalDecision| {
         a.arrival.word == b.arrival.word
             && a.arrival.at == b.arrival.at
             && name(a.decision.verdict) == name(b.decision.verdict)
@@ -174,7 +178,7 @@ fn line(cells: &[impl AsRef<str>], widths: &[usize], out: &mut impl Write) -> io
     writeln!(out, "{}", text.trim_end())
 }
 
-fn summary(outcomes: &[Outcome]) -> String {
+fn summary(outcomes: &[ArrivalDecision]) -> String {
     let count = |wanted: &str| {
         outcomes
             .iter()
@@ -225,9 +229,9 @@ mod tests {
     use crate::arrivals::Arrival;
     use tollgate::{Decision, Moment, Origin, QuotaStatus};
 
-    fn outcome(word: usize, at: u64, verdict: Verdict, remaining: u64) -> Outcome {
+    fn outcome(word: usize, at: u64, verdict: Verdict, remaining: u64) -> ArrivalDecision {
         let issued = Moment::from_nanos(at);
-        Outcome {
+        ArrivalDecision {
             arrival: Arrival {
                 at: issued,
                 cost: 1,
@@ -246,7 +250,7 @@ mod tests {
         }
     }
 
-    fn counts(outcomes: &[Outcome]) -> Vec<Option<usize>> {
+    fn counts(outcomes: &[ArrivalDecision]) -> Vec<Option<usize>> {
         fold(outcomes).iter().map(|row| row.folded).collect()
     }
 

@@ -9,25 +9,25 @@ use tollgate_policy::Quota;
 
 use crate::arrivals::{self, Arrival};
 use crate::cli::Try;
-use crate::fault::{Stop, Wrong};
+use crate::fault::{ArgumentError, Stop};
 use crate::{span_text, table};
 
-/// A capacity that the demonstration shows one by one; a larger one is taken by a single arrival.
+/// Largest capacity that the demonstration uses one by one; a larger one is taken by a single arrival.
 const SHOWN_ONE_BY_ONE: u64 = 100_000;
 
-/// One request and what became of it.
+/// One request and its decision.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ArrivalDecision {
     /// The request.
     pub(crate) arrival: Arrival,
-    /// The limiter's answer.
+    /// The decision.
     pub(crate) decision: Decision,
 }
 
-/// Reads what was asked, runs it and prints what became of it.
+/// Parses the arguments, runs the arrivals and prints the decisions.
 ///
 /// # Errors
-/// A limit or an arrival that is none, or input or output that fails.
+/// An invalid limit or arrival, or an input or output error.
 pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -> Result<(), Stop> {
     arrivals::check_quotes(&asked.arrivals)?;
     let quota = tollgate_config::quota_from(&asked.limit)
@@ -44,7 +44,7 @@ pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -
     }
     let mut title = quota.to_string();
     if matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. }) {
-        title.push_str(" (nobody gives a permit back here: each one expires)");
+        title.push_str(" (no permit is released here: each one expires)");
     }
     if demonstration {
         title = format!(
@@ -56,7 +56,7 @@ pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -
 }
 
 /// Decides the arrivals one after the other, each at its time.
-fn replay(quota: &Quota, arrivals: Vec<Arrival>) -> Result<Vec<Outcome>, Stop> {
+fn replay(quota: &Quota, arrivals: Vec<Arrival>) -> Result<Vec<ArrivalDecision>, Stop> {
     let clock = ManualClock::new();
     let keys: HashSet<&Option<Rc<str>>> = arrivals.iter().map(|arrival| &arrival.key).collect();
     let (gate, limits) = gate(quota, keys.len(), &clock)?;
@@ -65,12 +65,12 @@ fn replay(quota: &Quota, arrivals: Vec<Arrival>) -> Result<Vec<Outcome>, Stop> {
         let charge = |limit: &LimitId| gate.charge(*limit, &arrival.key, arrival.cost);
         let charges: Vec<_> = limits.iter().map(charge).collect();
         let decision = gate.admit(&charges).decision;
-        Outcome { arrival, decision }
+        ArrivalDecision { arrival, decision }
     };
     Ok(arrivals.into_iter().map(decide).collect())
 }
 
-/// The limits of a quota behind one gate, with room for so many keys.
+/// The limits of a quota behind one gate, with room for this many keys.
 fn gate(
     quota: &Quota,
     keys: usize,
@@ -81,15 +81,15 @@ fn gate(
     for limit in std::iter::once(&quota.limit).chain(&quota.peak) {
         let room = keys.clamp(1, limit.max_keys());
         let limit = limit.clone().with_max_keys(room);
-        // A fixed secret: the same arrivals give the same answers, byte for byte.
+        // A fixed secret: the same arrivals give the same output, byte for byte.
         let limiter = Limiter::with_secret(limit, clock.clone(), KeySecret::from_seed(0));
         limits.push(gate.adopt(limiter.map_err(refused)?));
     }
     Ok((gate, limits))
 }
 
-/// Arrivals that show what a limit is about: twice what it holds at once, then one each time that one
-/// more is due.
+/// Arrivals that show the behaviour of a limit: twice what it holds at once, then one at each time when one more
+/// is due.
 fn demonstrate(quota: &Quota) -> Result<Vec<String>, Stop> {
     let (gate, limits) = gate(quota, 1, &ManualClock::new())?;
     let capacities = limits.iter().map(|limit| gate.limiter(*limit).capacity());
@@ -120,12 +120,12 @@ fn time_for_one(algorithm: &Algorithm) -> Span {
         | Algorithm::SlidingLog { window, .. }
         | Algorithm::SlidingWindow { window, .. } => window,
         Algorithm::Concurrency { ttl, .. } => ttl,
-        // An algorithm that this program has no words for cannot have been written.
+        // Other algorithms cannot be written.
     }
 }
 
 fn refused(cause: tollgate::LimitError) -> Stop {
-    Stop::Fault(Wrong::Limit { cause }.into())
+    Stop::Fault(ArgumentError::Limit { cause }.into())
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
     use crate::catalogue::ENTRIES;
     use tollgate::{Moment, Origin};
 
-    fn demonstration(text: &str) -> Vec<Outcome> {
+    fn demonstration(text: &str) -> Vec<ArrivalDecision> {
         let quota = tollgate_config::quota_from(text).unwrap();
         let words = demonstrate(&quota).unwrap();
         replay(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_a_purse_of_its_own_however_many_there_are() {
+    fn every_key_has_its_own_allowance_however_many_there_are() {
         let quota = tollgate_config::quota_from("1/s").unwrap();
         let arrival = |i: usize| Arrival {
             at: Moment::ORIGIN,

@@ -1,4 +1,4 @@
-//! Who is who: the store that a policy names, and the crate that opens it. The only place that knows both.
+//! Opens the store that a policy names: the only place that knows both the policy and the crate of the store.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) fn open_store(runtime: Handle) -> OpenStore {
     }))
 }
 
-/// A store as the policy file says it, for the crate that opens it.
+/// The store of the policy file as settings of the crate that opens it.
 pub(crate) fn settings(spec: &SharedSpec) -> Settings {
     let SharedSpec {
         topology,

@@ -1,21 +1,21 @@
-//! What can be typed after `tollgate bench`.
+//! Arguments of `tollgate bench`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 const EXAMPLES: &str = "\
-TARGET is a server and what is spoken with it; several share the load:
+TARGET is a server and its protocol; several share the load:
   resp://127.0.0.1:6379                      Redis protocol: redis-cell, throttlecrab, any script, `tollgate serve --resp`
   http://127.0.0.1:8080/path                 HTTP/1.1: 2xx admits, 429 refuses
   grpc://127.0.0.1:8081                      Envoy's rate limit service: ShouldRateLimit
   resps://, https://, grpcs://               the same over TLS
 
-`{key}` stands for the key and `{cost}` for the cost, in the command, the path, headers, the body and descriptors.
+`{key}` and `{cost}` are replaced by the key and the cost, in the command, the path, headers, the body and descriptors.
 
 Examples:
   tollgate bench resp://127.0.0.1:6379 --connections 50 --pipeline 32 --keys 1000000 --zipf 0.99
-  tollgate bench resp://127.0.0.1:6379 --keys 1 --audit          is more admitted than CL.THROTTLE was told to allow?
+  tollgate bench resp://127.0.0.1:6379 --keys 1 --audit          audit against the limit in CL.THROTTLE
   tollgate bench resp://127.0.0.1:6379 --command 'INCR {key}' --admitted at-most:100
   tollgate bench resp://127.0.0.1:6390 --command 'TOLLGATE.CHECK path /api header.x-api-key {key}' --allow 5/s --burst 10
   tollgate bench http://127.0.0.1:8080/v1/check --method POST \\
@@ -25,12 +25,12 @@ Examples:
 
 Ctrl-C ends it and reports what was measured so far; once more ends it at once.
 
-A target that dies is told with everything that was measured; the others are asked to the end.
+A target that dies is reported with its results so far; the load on the others continues to the end.
 
 The exit code is 0 if it ran, 1 if the audit found too much admitted, a target was lost or nothing was answered, 2 if it
-could not run, 130 if it was broken off.";
+could not run, 130 if it was interrupted.";
 
-/// What `tollgate bench` was asked.
+/// Arguments of `tollgate bench`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Bench {
@@ -46,7 +46,7 @@ pub(crate) struct Bench {
         help_heading = "Load"
     )]
     pub(super) connections: usize,
-    /// Requests under way on each connection at once; for gRPC, streams
+    /// Requests in flight on each connection; for gRPC, streams
     #[arg(
         long,
         short = 'P',
@@ -55,7 +55,7 @@ pub(crate) struct Bench {
         help_heading = "Load"
     )]
     pub(super) pipeline: usize,
-    /// Threads of the load; one for 32 connections if left out, and never more than processors
+    /// Threads of the load; by default one for 32 connections, and never more than processors
     #[arg(long, value_name = "NUMBER", help_heading = "Load")]
     pub(super) threads: Option<usize>,
     /// Different keys
@@ -67,7 +67,7 @@ pub(crate) struct Bench {
         help_heading = "Keys"
     )]
     pub(super) keys: u64,
-    /// What every key begins with
+    /// Prefix of every key
     #[arg(
         long,
         value_name = "TEXT",
@@ -75,38 +75,38 @@ pub(crate) struct Bench {
         help_heading = "Keys"
     )]
     pub(super) key_prefix: String,
-    /// Keys by Zipf's law with this exponent; all alike if left out
+    /// Zipf exponent of the distribution of keys; uniform if left out
     #[arg(long, value_name = "EXPONENT", help_heading = "Keys")]
     pub(super) zipf: Option<f64>,
-    /// Units that each request takes
+    /// Cost of each request
     #[arg(long, value_name = "UNITS", default_value_t = 1, help_heading = "Keys")]
     pub(super) cost: u64,
-    /// How long it goes on; 10s if neither this nor --requests is said
+    /// Duration; 10s if neither this nor --requests is given
     #[arg(long, short = 'd', value_name = "SPAN", help_heading = "Load")]
     pub(super) duration: Option<String>,
-    /// How many requests are sent
+    /// Number of requests to send
     #[arg(long, short = 'n', value_name = "NUMBER", help_heading = "Load")]
     pub(super) requests: Option<u64>,
-    /// Requests by the clock, such as 10000/s, whether answers come or not; as fast as they come if left out
+    /// Requests at a fixed rate, such as 10000/s, whether answers come or not; as fast as possible if left out
     #[arg(long, value_name = "RATE", help_heading = "Load")]
     pub(super) rate: Option<String>,
-    /// Goes on for this long before anything is counted (the audit counts from the first request)
+    /// Warm-up before anything is counted (the audit counts from the first request)
     #[arg(long, value_name = "SPAN", default_value = "0s", help_heading = "Load")]
     pub(super) warm_up: String,
-    /// How long a server may say nothing
+    /// Longest time without an answer from a server
     #[arg(long, value_name = "SPAN", default_value = "5s", help_heading = "Load")]
     pub(super) timeout: String,
     /// The command for resp:// [default: CL.THROTTLE {key} 99 100 1 {cost}]
     #[arg(long, value_name = "COMMAND", help_heading = "Request")]
     pub(super) command: Option<String>,
-    /// How its reply says yes, if that is not known: by its first number zero (as CL.THROTTLE), nonzero (as THROTTLE) or
-    /// at-most:N; by its field verdict (as TOLLGATE.CHECK); any if it is no error
+    /// How its reply admits, if that is unknown: by its first number zero (as CL.THROTTLE), nonzero (as THROTTLE) or
+    /// at-most:N; by its field verdict (as TOLLGATE.CHECK); any if it is not an error
     #[arg(long, value_name = "RULE", help_heading = "Request")]
     pub(super) admitted: Option<String>,
-    /// A file with the password that is shown to resp://
+    /// A file with the password for resp://
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub(super) password_file: Option<PathBuf>,
-    /// The name that is shown with the password [default: that of the default user]
+    /// The user name for the password [default: that of the default user]
     #[arg(
         long,
         value_name = "NAME",
@@ -114,10 +114,10 @@ pub(crate) struct Bench {
         help_heading = "Request"
     )]
     pub(super) user: Option<String>,
-    /// Speaks TLS with all targets, as if each were written with an s
+    /// Use TLS with all targets, as if each had the scheme with an s
     #[arg(long, help_heading = "TLS")]
     pub(super) tls: bool,
-    /// A file with the certificates that are believed over TLS; those of the system if left out
+    /// A file with trusted certificates for TLS; those of the system if left out
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(super) ca: Option<PathBuf>,
     /// The method for http:// [default: GET, or POST with a body]
@@ -129,7 +129,7 @@ pub(crate) struct Bench {
     /// The body for http://
     #[arg(long, value_name = "TEXT", help_heading = "Request")]
     pub(super) body: Option<String>,
-    /// Statuses that refuse, for http:// [default: 429]
+    /// Statuses that count as refused, for http:// [default: 429]
     #[arg(
         long,
         value_name = "STATUS",
@@ -143,19 +143,19 @@ pub(crate) struct Bench {
     /// An entry of the descriptor for grpc:// [default: key={key}]
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Request")]
     pub(super) descriptor: Vec<String>,
-    /// Hold what is admitted against what CL.THROTTLE was told to allow, or against --allow
+    /// Compare admissions with the limit in CL.THROTTLE, or with --allow
     #[arg(long, help_heading = "Audit")]
     pub(super) audit: bool,
-    /// What the limiter is said to allow each key, such as 5/s
+    /// The limit that the target should enforce for each key, such as 5/s
     #[arg(long, value_name = "RATE", help_heading = "Audit")]
     pub(super) allow: Option<String>,
-    /// What may come at once: the burst of a token bucket (as many as the rate has if left out), the queue of a leaky one
+    /// The burst of a token bucket (the units of the rate if left out), or the queue of a leaky bucket
     #[arg(long, value_name = "UNITS", requires = "allow", help_heading = "Audit")]
     pub(super) burst: Option<u64>,
-    /// How the limiter is said to count
+    /// The algorithm that the target should use
     #[arg(long, value_enum, default_value_t = Counting::TokenBucket, requires = "allow", help_heading = "Audit")]
     pub(super) algorithm: Counting,
-    /// How much longer the limiter's clock may say that a window was, such as 1ms
+    /// Tolerance of the limiter's clock when a window is measured, such as 1ms
     #[arg(
         long,
         value_name = "SPAN",
@@ -166,22 +166,22 @@ pub(crate) struct Bench {
     /// Print the result as one JSON object
     #[arg(long)]
     pub(super) json: bool,
-    /// Show no progress
+    /// Hide the progress line
     #[arg(long, short = 'q')]
     pub(super) quiet: bool,
 }
 
-/// How a limiter counts.
+/// The algorithm of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Counting {
     /// A burst at once, then the rate; GCRA is the same
     TokenBucket,
-    /// A queue that leaves at the rate
+    /// A queue that drains at the rate
     LeakyBucket,
-    /// So many in each window of the clock
+    /// A fixed number in each window of the clock
     FixedWindow,
-    /// Exactly so many in any window
+    /// Exactly this number in any window
     SlidingLog,
-    /// About so many in any window
+    /// About this number in any window
     SlidingWindow,
 }

@@ -1,4 +1,4 @@
-//! From what was typed to a plan.
+//! Builds a load plan from the arguments.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,13 +12,13 @@ use super::args::{Bench, Counting};
 use crate::fault::{Stop, shown};
 use crate::serve::from_file;
 
-/// Bytes of a file of certificates.
+/// Most bytes of a file of certificates.
 const CA_MAX: u64 = 16 << 20;
 
-/// The plan.
+/// The load plan.
 ///
 /// # Errors
-/// What cannot be read, or has no meaning for these targets.
+/// An unreadable file, or arguments that do not fit the targets.
 pub(super) fn plan(asked: &Bench) -> Result<LoadPlan, Stop> {
     let targets = asked.targets.iter().map(|text| Target::parse(text));
     let mut targets = targets.collect::<Result<Vec<Target>, _>>().map_err(wrong)?;
@@ -48,7 +48,7 @@ pub(super) fn plan(asked: &Bench) -> Result<LoadPlan, Stop> {
     Ok(plan)
 }
 
-/// What is shown before anything is asked.
+/// The credentials for the targets.
 fn credentials(asked: &Bench) -> Result<Option<Credentials>, Stop> {
     let Some(path) = asked.password_file.as_deref() else {
         return Ok(None);
@@ -60,7 +60,7 @@ fn credentials(asked: &Bench) -> Result<Option<Credentials>, Stop> {
                 "`--password-file {}` is empty",
                 shown(&path.to_string_lossy())
             ),
-            hint: "write the password into it, and nothing else".into(),
+            hint: "write only the password into it".into(),
         });
     }
     Ok(Some(Credentials {
@@ -69,7 +69,7 @@ fn credentials(asked: &Bench) -> Result<Option<Credentials>, Stop> {
     }))
 }
 
-/// The certificates in a file, which is not read beyond what anybody has of them.
+/// Reads a file of certificates, up to a bound.
 fn certificates(path: &Path) -> Result<Vec<u8>, Stop> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(CA_MAX).read_to_end(&mut bytes));
@@ -82,7 +82,7 @@ fn certificates(path: &Path) -> Result<Vec<u8>, Stop> {
     }
 }
 
-/// What each request says.
+/// Fills in the content of each request.
 fn requests(asked: &Bench, plan: &mut LoadPlan) -> Result<(), Stop> {
     if let Some(command) = &asked.command {
         plan.command.clone_from(command);
@@ -108,7 +108,7 @@ fn requests(asked: &Bench, plan: &mut LoadPlan) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A flag for a protocol that no target speaks would be ignored, and that would be a surprise.
+/// Rejects a flag for a protocol that no target uses, because it would be ignored.
 fn fits(asked: &Bench, targets: &[Target]) -> Result<(), Stop> {
     let flags = [
         ("--command", TargetProtocol::Resp, asked.command.is_some()),
@@ -135,19 +135,19 @@ fn fits(asked: &Bench, targets: &[Target]) -> Result<(), Stop> {
     ];
     if asked.ca.is_some() && !targets.iter().any(|target| target.is_tls) {
         return Err(Stop::Other {
-            what: "`--ca` is for TLS, which no target speaks".into(),
+            what: "`--ca` is for TLS, which no target uses".into(),
             hint: "leave it out, or add `--tls`".into(),
         });
     }
-    let lost = flags.iter().find(|(_, protocol, is_said)| {
-        *is_said && !targets.iter().any(|target| target.protocol == *protocol)
+    let lost = flags.iter().find(|(_, protocol, is_set)| {
+        *is_set && !targets.iter().any(|target| target.protocol == *protocol)
     });
     match lost {
         None => Ok(()),
         Some((flag, protocol, _)) => Err(Stop::Other {
             what: format!("`{flag}` is for {}://, which no target is", protocol.name()),
             hint: format!(
-                "leave it out, or name a target such as `{}://127.0.0.1:8080`",
+                "omit it, or name a target such as `{}://127.0.0.1:8080`",
                 protocol.name()
             ),
         }),
@@ -168,16 +168,15 @@ fn allowance(asked: &Bench, plan: &LoadPlan) -> Result<Option<Allowance>, Stop> 
         }
         None => {
             return Err(Stop::Other {
-                what: "`--audit` does not say what the limiter should allow".into(),
-                hint:
-                    "say it: `--allow 5/s --burst 10`, and `--algorithm` if it is no token bucket"
-                        .into(),
+                what: "`--audit` needs the limit that the target should enforce".into(),
+                hint: "add `--allow 5/s --burst 10`, and `--algorithm` if it is not a token bucket"
+                    .into(),
             });
         }
     };
     Limit::new(algorithm).map_err(|error| Stop::Other {
         what: format!("`--allow` and `--burst` make no limit: {error}"),
-        hint: "write what the limiter was told, such as `--allow 5/s --burst 10`".into(),
+        hint: "write the limit of the target, such as `--allow 5/s --burst 10`".into(),
     })?;
     Ok(Some(Allowance { algorithm, slack }))
 }
@@ -211,7 +210,7 @@ fn algorithm(asked: &Bench, rate: Rate) -> Result<Algorithm, Stop> {
     match asked.burst {
         Some(_) if !has_burst => Err(Stop::Other {
             what: "a limit by windows has no `--burst`".into(),
-            hint: "leave it out: `--allow 10/min` says how many and in how long".into(),
+            hint: "omit it: `--allow 10/min` has the number and the window".into(),
         }),
         _ => Ok(algorithm),
     }
@@ -247,7 +246,7 @@ fn time(flag: &str, text: &str) -> Result<Duration, Stop> {
     Ok(Duration::from_nanos(span(flag, text)?.as_nanos()))
 }
 
-/// A rate; a number alone is one for each second.
+/// A rate; a number alone is per second.
 fn rate_of(flag: &str, text: &str) -> Result<Rate, Stop> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let whole = if is_number {

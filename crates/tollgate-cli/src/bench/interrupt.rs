@@ -1,6 +1,6 @@
-//! Ctrl-C, and the word to stop that programs send: the run ends, and what was measured is told.
+//! Ctrl-C and SIGTERM: the first ends the run and reports what was measured, the second ends the program at once.
 //!
-//! Whoever presses it again does not want to wait: the program ends at once. If signals cannot be awaited, the first one ends it.
+//! If signals cannot be awaited, the first one ends the program.
 
 use std::io;
 use std::sync::Arc;
@@ -8,43 +8,43 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What shells take for the end by Ctrl-C.
-pub(super) const BROKEN_OFF: u8 = 130;
+/// The exit code of shells for a program that Ctrl-C ended.
+pub(super) const INTERRUPTED: u8 = 130;
 
-/// Whether somebody has seen enough.
+/// Whether a signal has arrived.
 #[derive(Debug)]
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on.
+    /// Listens for signals from now on.
     pub(super) fn awaited() -> Interrupt {
-        let came = Arc::new(AtomicBool::new(false));
-        let theirs = Arc::clone(&came);
+        let is_set = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&is_set);
         let named = std::thread::Builder::new().name("signals".into());
-        // Without it Ctrl-C does what it does to every program.
+        // Without the thread Ctrl-C ends the program, as by default.
         let _ = named.spawn(move || wait(&theirs));
-        Interrupt(came)
+        Interrupt(is_set)
     }
 
-    /// Relaxed: nothing else is told by it.
-    pub(super) fn came(&self) -> bool {
+    /// Relaxed: no other data is published by the flag.
+    pub(super) fn is_set(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-fn wait(came: &AtomicBool) -> io::Result<()> {
+fn wait(is_set: &AtomicBool) -> io::Result<()> {
     let events = tokio::runtime::Builder::new_current_thread();
     let events = { events }.enable_all().build()?;
     events.block_on(async {
         let mut pressed = signal(SignalKind::interrupt())?;
-        let mut told = signal(SignalKind::terminate())?;
+        let mut terminated = signal(SignalKind::terminate())?;
         loop {
             tokio::select! {
                 _ = pressed.recv() => {}
-                _ = told.recv() => {}
+                _ = terminated.recv() => {}
             }
-            if came.swap(true, Relaxed) {
-                std::process::exit(i32::from(BROKEN_OFF));
+            if is_set.swap(true, Relaxed) {
+                std::process::exit(i32::from(INTERRUPTED));
             }
         }
     })

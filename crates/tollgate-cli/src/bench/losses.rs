@@ -1,42 +1,43 @@
-//! Targets that were lost, wholly or in part, while the load was on: which, when, and why.
+//! Targets that were lost, wholly or in part, during the run: which, when, and why.
 
 use std::time::Duration;
 
 use tollgate_load::{LoadPlan, LoadReport, Loss, Target, TargetReport};
 
-/// Those of which anything was lost.
+/// The targets with a loss.
 pub(super) fn of<'a>(
     plan: &'a LoadPlan,
     report: &'a LoadReport,
 ) -> impl Iterator<Item = (&'a Target, &'a TargetReport, &'a Loss)> {
     let all = plan.targets.iter().zip(&report.targets);
-    all.filter_map(|(target, told)| Some((target, told, told.loss.as_ref()?)))
+    all.filter_map(|(target, counts)| Some((target, counts, counts.loss.as_ref()?)))
 }
 
-/// Which one and when. The last answer is the nearest that is known of the end of a server; one that still answers has none.
-pub(super) fn when(target: &Target, told: &TargetReport, loss: &Loss) -> String {
-    match (told.is_lost(), told.last_response) {
+/// The target and the time of its loss: for a lost server that of the last answer, otherwise that of the first
+/// lost connection.
+pub(super) fn when(target: &Target, counts: &TargetReport, loss: &Loss) -> String {
+    match (counts.is_lost(), counts.last_response) {
         (true, Some(last)) => format!("{target} answered nothing after {}", seconds(last)),
         (true, None) => format!("{target} never answered"),
         (false, _) => format!(
             "{} of {} connections to {target} were given up, the first after {}",
             loss.connections,
-            told.connections,
+            counts.connections,
             seconds(loss.after)
         ),
     }
 }
 
-/// What goes to standard error, if anything was lost.
+/// The text for standard error, if anything was lost.
 pub(super) fn error(plan: &LoadPlan, report: &LoadReport) -> Option<String> {
-    let lines = of(plan, report).map(|(target, told, loss)| {
-        let when = when(target, told, loss);
+    let lines = of(plan, report).map(|(target, counts, loss)| {
+        let when = when(target, counts, loss);
         format!("error: {when}: it {}\n", loss.reason)
     });
     let lines: String = lines.collect();
     (!lines.is_empty()).then(|| {
         format!(
-            "{lines}hint: see what the server logged then; what was measured until its end, and of the others, is told"
+            "{lines}hint: see the server's log of that time; the results include what was measured until then"
         )
     })
 }

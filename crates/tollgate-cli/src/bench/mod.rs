@@ -1,7 +1,8 @@
-//! `tollgate bench`: load for a limiter, ours or anyone's, and whether it admits more than it should.
+//! `tollgate bench`: puts load on any limiter, and audits whether it admits more than it should.
 //!
-//! `args` is what can be typed and `asked` what it means; the load itself is [`tollgate_load`]; `table` and `object` tell
-//! what came of it, `losses` which targets were lost, `progress` how it goes, and `interrupt` ends it early.
+//! `args` has the arguments and `asked` turns them into a plan. The load itself is [`tollgate_load`]. `table` and
+//! `object` print the results, `losses` the lost targets, `progress` a progress line, and `interrupt` ends a run
+//! early.
 
 mod args;
 mod asked;
@@ -21,14 +22,14 @@ use crate::fault::Stop;
 use interrupt::Interrupt;
 use progress::Progress;
 
-/// Runs the load and prints what came of it.
+/// Runs the load and prints the results.
 pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let plan = asked::plan(asked)?;
     let mut progress = Progress::new(asked.quiet, &plan);
     let interrupt = Interrupt::awaited();
     let ran = tollgate_load::run_while(plan.clone(), &mut |answers, passed| {
         progress.show(answers, passed);
-        match interrupt.came() {
+        match interrupt.is_set() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -43,7 +44,7 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
     .map_err(Stop::Write)?;
     if report.responses() == 0 {
         if report.is_interrupted && report.errors.is_empty() {
-            return Ok(ExitCode::from(interrupt::BROKEN_OFF));
+            return Ok(ExitCode::from(interrupt::INTERRUPTED));
         }
         return Err(Stop::Found(nothing(&report)));
     }
@@ -52,20 +53,20 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
     }
     let over = report.audit.as_ref().map_or(0, |audit| audit.over);
     Ok(match over {
-        0 if report.is_interrupted => ExitCode::from(interrupt::BROKEN_OFF),
+        0 if report.is_interrupted => ExitCode::from(interrupt::INTERRUPTED),
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
 }
 
-/// Why there is nothing to tell.
+/// The error of a run without any verdict.
 fn nothing(report: &tollgate_load::LoadReport) -> String {
     let worst = report.errors.iter().max_by_key(|(_, times)| **times);
     let why = worst.map_or("nothing came back".to_owned(), |(kind, times)| {
         format!("{times} times: {kind}")
     });
     format!(
-        "no answer said yes or no ({why})\n\
-         hint: see that the target understands the request, and that it is told what it wants to know"
+        "no response was a verdict ({why})\n\
+         hint: check that the target understands the request and that it has all arguments"
     )
 }

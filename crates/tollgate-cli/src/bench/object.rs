@@ -1,4 +1,4 @@
-//! What came of a run, for programs.
+//! The results of a run as JSON.
 
 use serde_json::{Value, json};
 use tollgate_load::{AuditFinding, LoadPlan, LoadReport, Target, TargetReport, WHOLE};
@@ -10,7 +10,7 @@ pub(super) fn object(plan: &LoadPlan, report: &LoadReport) -> Value {
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
     let by_target = plan.targets.iter().zip(&report.targets);
     let by_target: Vec<Value> = by_target
-        .map(|(target, told)| share(target, told))
+        .map(|(target, counts)| share(target, counts))
         .collect();
     let quantile = |share| report.times.quantile(share);
     json!({
@@ -23,7 +23,7 @@ pub(super) fn object(plan: &LoadPlan, report: &LoadReport) -> Value {
         "cost": plan.cost,
         "rate": plan.rate.map(|rate| rate.to_string()),
         "seconds": report.elapsed.as_secs_f64(),
-        "broken_off": report.is_interrupted,
+        "interrupted": report.is_interrupted,
         "requests_per_second": report.per_second(),
         "answers": report.responses(),
         "admitted": report.admitted,
@@ -45,9 +45,9 @@ pub(super) fn object(plan: &LoadPlan, report: &LoadReport) -> Value {
     })
 }
 
-/// What one target came to.
-fn share(target: &Target, told: &TargetReport) -> Value {
-    let given_up = told.loss.as_ref().map(|loss| {
+/// The results of one target.
+fn share(target: &Target, counts: &TargetReport) -> Value {
+    let given_up = counts.loss.as_ref().map(|loss| {
         json!({
             "connections": loss.connections,
             "after_seconds": loss.after.as_secs_f64(),
@@ -56,14 +56,14 @@ fn share(target: &Target, told: &TargetReport) -> Value {
     });
     json!({
         "target": target.to_string(),
-        "connections": told.connections,
-        "answers": told.responses(),
-        "admitted": told.admitted,
-        "refused": told.refused,
-        "unjudged": told.unjudged,
-        "errors": told.errors,
-        "last_answer_seconds": told.last_response.map(|last| last.as_secs_f64()),
-        "is_lost": told.is_lost(),
+        "connections": counts.connections,
+        "answers": counts.responses(),
+        "admitted": counts.admitted,
+        "refused": counts.refused,
+        "unjudged": counts.unjudged,
+        "errors": counts.errors,
+        "last_answer_seconds": counts.last_response.map(|last| last.as_secs_f64()),
+        "is_lost": counts.is_lost(),
         "given_up": given_up,
     })
 }

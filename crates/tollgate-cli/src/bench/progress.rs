@@ -1,4 +1,4 @@
-//! One line that says how it goes, on a terminal only.
+//! The progress line of a run, on a terminal only.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::table::grouped;
 /// Parts of the bar.
 const WIDTH: usize = 24;
 
-/// The line, if there is one.
+/// The progress line, if it is shown.
 #[derive(Debug)]
 pub(super) struct Progress {
     is_shown: bool,
-    /// How long it takes, and how many requests.
+    /// The duration and number of requests of the run.
     length: Option<Duration>,
     requests: Option<u64>,
 }
@@ -30,13 +30,13 @@ impl Progress {
 
     pub(super) fn show(&mut self, answers: u64, passed: Duration) {
         if self.is_shown {
-            // A terminal that went away is no reason to stop.
+            // An error of the terminal is no reason to stop.
             let _ = write!(io::stderr(), "\r\x1b[K{}", self.line(answers, passed));
             let _ = io::stderr().flush();
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn clear(&self) {
         if self.is_shown {
             let _ = write!(io::stderr(), "\r\x1b[K");

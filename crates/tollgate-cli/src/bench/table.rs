@@ -1,4 +1,4 @@
-//! What came of a run, for people.
+//! The results of a run as a table.
 
 use std::io::{self, Write};
 
@@ -22,7 +22,7 @@ pub(super) fn print(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) 
             "{:.2} s{}",
             report.elapsed.as_secs_f64(),
             if report.is_interrupted {
-                ", broken off"
+                ", interrupted"
             } else {
                 ""
             }
@@ -49,9 +49,9 @@ pub(super) fn print(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) 
     if report.targets.len() > 1 {
         by_target(plan, report, out)?;
     }
-    for (target, told, loss) in losses::of(plan, report) {
-        let name = if told.is_lost() { "LOST" } else { "GIVEN UP" };
-        line(out, name, &losses::when(target, told, loss))?;
+    for (target, counts, loss) in losses::of(plan, report) {
+        let name = if counts.is_lost() { "LOST" } else { "GIVEN UP" };
+        line(out, name, &losses::when(target, counts, loss))?;
         line(out, "", &format!("it {}", loss.reason))?;
     }
     writeln!(out)?;
@@ -62,7 +62,7 @@ pub(super) fn print(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) 
     }
 }
 
-/// Yes and no, as shares of what was judged; and what was not judged, with the way to have it judged.
+/// Admitted and refused as shares of the judged responses; and the responses that were not judged.
 fn verdicts(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
     let judged = report.admitted + report.refused;
     if judged > 0 || report.unjudged == 0 {
@@ -74,7 +74,7 @@ fn verdicts(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::R
     }
     let command = plan.command.split_whitespace().next().unwrap_or_default();
     let command = shown(command);
-    let note = format!("how `{command}` says yes is not known: say it with `--admitted`");
+    let note = format!("how `{command}` admits is unknown: set it with `--admitted`");
     line(
         out,
         "not judged",
@@ -82,7 +82,7 @@ fn verdicts(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::R
     )
 }
 
-/// What each of several targets answered.
+/// The responses of each of several targets.
 fn by_target(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
     let row = |cells: [String; 4]| {
         let cells: String = cells.iter().map(|cell| format!("{cell:>13}")).collect();
@@ -91,8 +91,13 @@ fn by_target(plan: &LoadPlan, report: &LoadReport, out: &mut impl Write) -> io::
     let head = ["answers", "admitted", "refused", "errors"].map(str::to_owned);
     writeln!(out)?;
     line(out, "by target", &row(head))?;
-    for (target, told) in plan.targets.iter().zip(&report.targets) {
-        let counts = [told.responses(), told.admitted, told.refused, told.errors];
+    for (target, target_report) in plan.targets.iter().zip(&report.targets) {
+        let counts = [
+            target_report.responses(),
+            target_report.admitted,
+            target_report.refused,
+            target_report.errors,
+        ];
         let counts = row(counts.map(grouped));
         line(out, "", &format!("{counts}  {target}"))?;
     }
@@ -130,8 +135,8 @@ fn times(report: &LoadReport, out: &mut impl Write) -> io::Result<()> {
     ];
     let mut names = String::new();
     let mut values = String::new();
-    let told = quantiles.map(|(name, share)| (name, report.times.quantile(share)));
-    for (name, nanos) in told.into_iter().chain([("max", report.times.max())]) {
+    let measured = quantiles.map(|(name, share)| (name, report.times.quantile(share)));
+    for (name, nanos) in measured.into_iter().chain([("max", report.times.max())]) {
         names.push_str(&format!("{name:>11}"));
         values.push_str(&format!("{:>11}", rounded(nanos)));
     }
@@ -210,7 +215,7 @@ fn worst(plan: &LoadPlan, finding: &AuditFinding) -> String {
 
 /// The limit as it is written elsewhere.
 pub(super) fn limit_of(allowance: &Allowance) -> String {
-    // It was looked at before the run.
+    // Validated before the run.
     Limit::new(allowance.algorithm).map_or_else(|_| "a limit".into(), |limit| limit.to_string())
 }
 

@@ -1,4 +1,4 @@
-//! Asking a server that runs: one request over a plain socket, because that is all there is to it.
+//! Asks a running server for an explanation: one request over a plain socket.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,7 +11,7 @@ use crate::fault::{Stop, shown};
 
 const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// More than any explanation takes.
+/// Larger than any explanation.
 const ANSWER_MAX: u64 = 16 << 20;
 
 /// The token from a file, or else from the environment.
@@ -70,20 +70,20 @@ pub(super) fn server(server: &str, token: Option<&str>, request: &Value) -> Resu
     let answer = String::from_utf8_lossy(&answer);
     let garbled = || {
         stop(
-            "it answers something else".into(),
-            "is that the admin port?",
+            "its response is not an explanation".into(),
+            "check that this is the admin port",
         )
     };
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(garbled)?;
     let status = head.split(' ').nth(1).unwrap_or_default();
-    let told: Value = serde_json::from_str(body).map_err(|_| garbled())?;
+    let response: Value = serde_json::from_str(body).map_err(|_| garbled())?;
     match status {
-        "200" => Ok(told),
+        "200" => Ok(response),
         "401" | "403" => Err(stop(
-            detail(&told),
+            detail(&response),
             "set TOLLGATE_ADMIN_TOKEN, or give `--token-file FILE`",
         )),
-        _ => Err(stop(detail(&told), "see what the server logs")),
+        _ => Err(stop(detail(&response), "see the log of the server")),
     }
 }
 

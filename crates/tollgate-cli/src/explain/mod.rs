@@ -1,7 +1,7 @@
-//! `tollgate explain`: one request in, every limit and what it has to do with it out.
+//! `tollgate explain`: explains the decision for one request, limit by limit.
 //!
-//! The policy explains; this reads what was typed into facts, asks the policy (of a file, or of a server
-//! that runs, with its state) and prints the answer as a table. Nothing is taken from any limit.
+//! The arguments become facts. The policy of a file, or a running server with its state, explains the decision,
+//! which is printed as a table. Nothing is taken from any limit.
 
 mod ask;
 mod print;
@@ -14,13 +14,13 @@ use tollgate::MonotonicClock;
 use tollgate_policy::{Facts, PolicyGate};
 
 use crate::cli::Explain;
-use crate::fault::{Fault, Stop, Wrong};
+use crate::fault::{ArgumentError, Fault, Stop};
 use crate::input;
 
 /// Explains and prints. The exit code is 0 if the request would pass, now or after a wait, 1 if not.
 pub(crate) fn run(asked: &Explain, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let typed = Typed::read(asked)?;
-    let (source, told) = match (&asked.server, &asked.file) {
+    let (source, explanation) = match (&asked.server, &asked.file) {
         (Some(server), _) => {
             let token = ask::token(asked.token_file.as_deref())?;
             (
@@ -31,21 +31,21 @@ pub(crate) fn run(asked: &Explain, out: &mut impl Write) -> Result<ExitCode, Sto
         (None, Some(file)) => (file.clone(), by_file(file, &typed.facts(asked))?),
         (None, None) => {
             let name = "the built-in example";
-            let told = by_text(
+            let explanation = by_text(
                 name,
                 tollgate_config::EXAMPLE.as_bytes(),
                 &typed.facts(asked),
             )?;
-            (name.to_owned(), told)
+            (name.to_owned(), explanation)
         }
     };
     let passes = matches!(
-        told.get("verdict").and_then(Value::as_str),
+        explanation.get("verdict").and_then(Value::as_str),
         Some("pass" | "wait")
     );
     let written = match asked.json {
-        true => writeln!(out, "{told}"),
-        false => print::table(&source, asked, &told, out),
+        true => writeln!(out, "{explanation}"),
+        false => print::table(&source, asked, &explanation, out),
     };
     written.map_err(Stop::Write)?;
     Ok(if passes {
@@ -69,7 +69,7 @@ fn by_text(name: &str, text: &[u8], facts: &Facts<'_>) -> Result<Value, Stop> {
     Ok(tollgate_server::explain::explain(&gate, facts))
 }
 
-/// What was typed, taken apart.
+/// The parsed arguments.
 struct Typed<'a> {
     path: &'a str,
     query: &'a str,
@@ -111,11 +111,11 @@ impl<'a> Typed<'a> {
         }
     }
 
-    /// The same as a server reads it.
+    /// The request as a server parses it.
     fn to_json(&self, asked: &Explain) -> Value {
         let mut headers: Map<String, Value> = Map::new();
         for (name, value) in &self.headers {
-            // A header that is given twice is a list.
+            // A repeated header is a list.
             let all = headers
                 .entry(name.to_lowercase())
                 .or_insert_with(|| json!([]));
@@ -129,7 +129,7 @@ impl<'a> Typed<'a> {
                 .map(|(n, v)| ((*n).to_owned(), json!(v)))
                 .collect()
         };
-        let mut told = json!({
+        let mut explanation = json!({
             "method": asked.method,
             "path": asked.path,
             "headers": headers,
@@ -148,12 +148,12 @@ impl<'a> Typed<'a> {
                 (!self.descriptor.is_empty()).then(|| json!(map(&self.descriptor))),
             ),
         ];
-        if let Some(object) = told.as_object_mut() {
+        if let Some(object) = explanation.as_object_mut() {
             for (name, value) in more {
                 object.extend(value.map(|value| (name.to_owned(), value)));
             }
         }
-        told
+        explanation
     }
 }
 
@@ -166,7 +166,7 @@ fn pairs<'a>(
 ) -> Result<Vec<(&'a str, &'a str)>, Fault> {
     let cut = |text: &'a String| match text.split_once(between) {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim(), value.trim())),
-        _ => Err(Fault::from(Wrong::NoPair {
+        _ => Err(Fault::from(ArgumentError::NoPair {
             flag,
             text: text.clone(),
             sample,

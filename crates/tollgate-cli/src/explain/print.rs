@@ -1,4 +1,4 @@
-//! An explanation as a person reads it.
+//! Prints an explanation as a table.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ const HEAD: [&str; 6] = ["limit", "applies", "key", "cost", "left after", "says"
 pub(crate) fn table(
     source: &str,
     asked: &Explain,
-    told: &Value,
+    explanation: &Value,
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(
@@ -25,14 +25,14 @@ pub(crate) fn table(
         shown(&asked.path),
         shown(source)
     )?;
-    match told.get("path").and_then(Value::as_str) {
+    match explanation.get("path").and_then(Value::as_str) {
         Some(path) if path != asked.path.split('?').next().unwrap_or_default() => {
             writeln!(out, "the path counts as {}", shown(path))?;
         }
         _ => {}
     }
     let none = Vec::new();
-    let limits = told
+    let limits = explanation
         .get("limits")
         .and_then(Value::as_array)
         .unwrap_or(&none);
@@ -50,21 +50,21 @@ pub(crate) fn table(
             line(cells, &widths, out)?;
         }
     }
-    writeln!(out, "\n{}", verdict(told))?;
-    if told.get("degraded").and_then(Value::as_bool) == Some(true) {
-        let alone = "the store gives no answer: this node decides alone, as `on_store_error` says";
-        writeln!(out, "{alone}; `tollgate doctor` says what is wrong with it")?;
+    writeln!(out, "\n{}", verdict(explanation))?;
+    if explanation.get("degraded").and_then(Value::as_bool) == Some(true) {
+        let fallback = "the store does not answer: this node decides by `on_store_error`";
+        writeln!(out, "{fallback}; `tollgate doctor` reports the cause")?;
     }
     for limit in limits.iter().filter_map(shared) {
         writeln!(out, "{limit}")?;
     }
-    match told.get("queue") {
-        Some(queue) => writeln!(out, "then: {}", turn(queue)),
+    match explanation.get("queue") {
+        Some(queue) => writeln!(out, "then: {}", queue_line(queue)),
         None => Ok(()),
     }
 }
 
-/// How much more a fleet may let pass of a limit that it does not share exactly.
+/// The overshoot bound of a limit that is not shared exactly.
 fn shared(limit: &Value) -> Option<String> {
     let text = |name: &str| limit.get(name).and_then(Value::as_str).map(shown);
     let number = |name: &str| limit.get(name).and_then(Value::as_u64);
@@ -84,15 +84,15 @@ fn shared(limit: &Value) -> Option<String> {
     })
 }
 
-/// Where it waits for its turn, and as whom.
-fn turn(queue: &Value) -> String {
+/// The queue and flow in which the request waits.
+fn queue_line(queue: &Value) -> String {
     let text = |name: &str| queue.get(name).and_then(Value::as_str).map(shown);
     let number = |name: &str| queue.get(name).and_then(Value::as_u64).unwrap_or(1);
     let parts = queue.get("flow").and_then(Value::as_array);
     let parts = parts.into_iter().flatten().filter_map(Value::as_str);
     let parts: Vec<String> = parts.map(shown).collect();
-    let whom = match text("flow_is").as_deref() {
-        Some("own") if parts.is_empty() => String::from("everybody"),
+    let flow = match text("flow_is").as_deref() {
+        Some("own") if parts.is_empty() => String::from("all requests"),
         Some("own") => parts.join(", "),
         Some(other) if parts.is_empty() => other.to_owned(),
         Some(other) => format!("{} ({other})", parts.join(", ")),
@@ -100,7 +100,7 @@ fn turn(queue: &Value) -> String {
     };
     let tier = text("tier").map_or(String::new(), |tier| format!(", tier {tier}"));
     format!(
-        "it waits for its turn in queue `{}` as {whom}{tier}, weight {}, cost {}",
+        "it waits in queue `{}` as {flow}{tier}, weight {}, cost {}",
         text("name").unwrap_or_default(),
         number("weight"),
         number("cost"),
@@ -153,16 +153,16 @@ fn key(limit: &Value) -> String {
         texts.collect::<Vec<_>>().join(" + ")
     });
     match (texts, limit.get("key_is").and_then(Value::as_str)) {
-        (Some(texts), Some("own")) if texts.is_empty() => String::from("everybody"),
+        (Some(texts), Some("own")) if texts.is_empty() => String::from("all requests"),
         (Some(texts), Some("own")) => texts,
         (Some(texts), Some(instead)) => format!("{texts} ({instead})").trim_start().to_owned(),
         _ => String::from("missing"),
     }
 }
 
-fn with_wait(verdict: &str, told: &Value) -> String {
+fn with_wait(verdict: &str, explanation: &Value) -> String {
     let span = |name: &str| {
-        let millis = told.get(name).and_then(Value::as_u64)?;
+        let millis = explanation.get(name).and_then(Value::as_u64)?;
         Some(short(Span::from_millis(millis)))
     };
     match (verdict, span("retry_after_ms"), span("delay_ms")) {
@@ -172,19 +172,19 @@ fn with_wait(verdict: &str, told: &Value) -> String {
     }
 }
 
-fn verdict(told: &Value) -> String {
-    let text = |name: &str| told.get(name).and_then(Value::as_str).map(shown);
-    let verdict = with_wait(&text("verdict").unwrap_or_default(), told);
+fn verdict(explanation: &Value) -> String {
+    let text = |name: &str| explanation.get(name).and_then(Value::as_str).map(shown);
+    let verdict = with_wait(&text("verdict").unwrap_or_default(), explanation);
     let rule = text("rule").unwrap_or_default();
     let limit = text("limit").unwrap_or_default();
     let why = match text("reason").as_deref() {
         Some("limit") => match text("limit") {
             Some(limit) => format!("`{limit}` decides"),
-            None => String::from("an override lets it pass"),
+            None => String::from("an override exempts it"),
         },
         Some("allow-list") => format!("`{rule}` is on the allow list"),
         Some("deny-list") => format!("`{rule}` is on the deny list"),
-        Some("unmatched") => String::from("no limit is for it; that is the policy's default"),
+        Some("unmatched") => String::from("no limit matches; the policy's default decides"),
         Some("switched-off") => String::from("limiting is switched off"),
         Some("path") => {
             let fault = text("path_fault").unwrap_or_default();

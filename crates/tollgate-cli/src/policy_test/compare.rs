@@ -32,7 +32,7 @@ pub(super) fn differences(
     let reason = Some(names::reason(decision.reason).into());
     compare("reason", expected.reason.map(str::to_owned), reason);
     let limit = expected.limit.clone();
-    compare("limit", limit, deciding(gate, decision));
+    compare("limit", limit, deciding_rule(gate, decision));
     let shadow = expected.shadow.clone();
     let shadow = shadow.map(|names| list(names.iter().map(|name| &**name)));
     compare("shadow", shadow, Some(list(refusing(gate, decision))));
@@ -66,7 +66,7 @@ fn milliseconds(span: Span) -> Span {
 }
 
 /// The limit or the entry of a list that decided.
-fn deciding(gate: &PolicyGate<ManualClock>, decision: &PolicyDecision) -> Option<String> {
+fn deciding_rule(gate: &PolicyGate<ManualClock>, decision: &PolicyDecision) -> Option<String> {
     let policy = gate.policy();
     let listed = match decision.reason {
         Reason::AllowList(at) => policy.allow.get(at),

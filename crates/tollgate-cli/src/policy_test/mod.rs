@@ -62,7 +62,7 @@ struct CaseOutcome<'c> {
 struct Failure {
     /// The line of the step.
     line: usize,
-    /// The request, for people.
+    /// The request, as text.
     request: String,
     /// What differs; never empty.
     differences: Vec<Difference>,
@@ -102,7 +102,7 @@ pub(crate) fn run(asked: &Test, out: &mut impl Write) -> Result<ExitCode, Stop> 
     })
 }
 
-/// A policy with at least one case: its name, its text and what it says.
+/// A policy with at least one case: its name, its text and its content.
 fn load(file: &str) -> Result<(String, String, Loaded), Stop> {
     let (name, text) = input::policy(file)?;
     let loaded = tollgate_config::parse(&name, &text).map_err(|p| Stop::Policy(Box::new(p)))?;

@@ -1,4 +1,4 @@
-//! Prints the outcomes of cases, for people and for programs.
+//! Prints the outcomes of cases as text and as JSON.
 
 use std::io::{self, Write};
 

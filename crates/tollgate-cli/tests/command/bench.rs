@@ -13,7 +13,7 @@ use crate::run::tollgate;
 
 /// Exit code 2, this error, and a hint that has this in it.
 #[track_caller]
-fn says(args: &[&str], error: &str, hint: &str) {
+fn expect_error(args: &[&str], error: &str, hint: &str) {
     let ran = tollgate(&[&["bench"], args].concat());
     assert_eq!((ran.out.as_str(), ran.code), ("", Some(2)), "{}", ran.err);
     let (first, rest) = ran.err.split_once('\n').expect("two lines");
@@ -24,18 +24,18 @@ fn says(args: &[&str], error: &str, hint: &str) {
 const REDIS: &str = "resp://127.0.0.1:1";
 
 #[test]
-fn a_target_says_what_is_spoken_there() {
-    says(
+fn a_target_names_its_protocol() {
+    expect_error(
         &["127.0.0.1:6379"],
         "`127.0.0.1:6379` names no protocol",
         "resp://",
     );
-    says(
+    expect_error(
         &["ftp://h"],
         "`ftp://h` names an unknown protocol",
         "resp://",
     );
-    says(
+    expect_error(
         &["resp://:secret@h"],
         "the target contains a name or a password",
         "--password-file",
@@ -44,23 +44,23 @@ fn a_target_says_what_is_spoken_there() {
 
 #[test]
 fn numbers_and_spans_are_looked_at() {
-    says(
+    expect_error(
         &[REDIS, "-c", "0"],
         "`--connections 0` is out of range",
         "1 to 10000",
     );
-    says(&[REDIS, "-d", "0s"], "`--duration` is out of range", "10s");
-    says(
+    expect_error(&[REDIS, "-d", "0s"], "`--duration` is out of range", "10s");
+    expect_error(
         &[REDIS, "-d", "ten"],
         "`--duration ten`: a number was expected at `ten`",
         "",
     );
-    says(
+    expect_error(
         &[REDIS, "--zipf", "99"],
         "`--zipf 99` is out of range",
         "0 (uniform)",
     );
-    says(
+    expect_error(
         &[REDIS, "--rate", "0"],
         "`--rate 0`: a rate of 0 would refuse every request for ever",
         "1",
@@ -69,48 +69,48 @@ fn numbers_and_spans_are_looked_at() {
 
 #[test]
 fn a_flag_for_another_protocol_is_not_ignored() {
-    says(
+    expect_error(
         &[REDIS, "--header", "a: b"],
         "`--header` is for http://, which no target is",
         "http://",
     );
-    says(
+    expect_error(
         &["grpc://h", "--command", "PING"],
         "`--command` is for resp://, which no target is",
         "resp://",
     );
-    says(
+    expect_error(
         &["http://h", "--password-file", "/dev/null"],
         "`--password-file` is for resp://, which no target is",
         "resp://",
     );
-    says(
+    expect_error(
         &[REDIS, "--ca", "/dev/null"],
-        "`--ca` is for TLS, which no target speaks",
+        "`--ca` is for TLS, which no target uses",
         "--tls",
     );
-    says(
+    expect_error(
         &[REDIS, "--tls", "--ca", "/dev/null"],
         "`--ca` cannot be used: there is no certificate in the file",
         "PEM",
     );
-    says(
+    expect_error(
         &[REDIS, "--password-file", "/dev/null"],
         "`--password-file /dev/null` is empty",
-        "write the password into it",
+        "write only the password into it",
     );
 }
 
 #[test]
-fn a_request_without_its_key_or_cost_is_told() {
+fn a_request_without_its_key_or_cost_is_an_error() {
     let without = "no request to resp://127.0.0.1:1 contains its key";
-    says(
+    expect_error(
         &[REDIS, "--command", "INCR {kye}"],
         without,
         "`{key}` in --command",
     );
     let without = "no request to http://127.0.0.1:1/ contains its cost";
-    says(
+    expect_error(
         &["http://127.0.0.1:1", "--keys", "1", "--cost", "2"],
         without,
         "`{cost}` in the path",
@@ -119,14 +119,14 @@ fn a_request_without_its_key_or_cost_is_told() {
 
 #[test]
 fn an_audit_needs_something_to_hold_the_limiter_to() {
-    let unsaid = "`--audit` does not say what the limiter should allow";
-    says(&["grpc://h", "--audit"], unsaid, "--allow 5/s --burst 10");
-    says(
+    let unsaid = "`--audit` needs the limit that the target should enforce";
+    expect_error(&["grpc://h", "--audit"], unsaid, "--allow 5/s --burst 10");
+    expect_error(
         &[REDIS, "--audit", "--command", "INCR {key}"],
         "the command does not state its limit",
         "--allow",
     );
-    says(
+    expect_error(
         &[REDIS, "--allow", "5/s", "--command", "INCR {key}"],
         "the replies of `INCR` cannot be classified: the command is unknown",
         "--admitted",
@@ -139,24 +139,24 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
         "--algorithm",
         "fixed-window",
     ];
-    says(
+    expect_error(
         &[&[REDIS][..], &windows].concat(),
         "a limit by windows has no `--burst`",
         "leave it out",
     );
     let check = "TOLLGATE.CHECK path / header.x-org {key}";
-    says(
+    expect_error(
         &[REDIS, "--audit", "--command", check],
         "`TOLLGATE.CHECK` does not state its limit",
         "--allow",
     );
     let peek = "TOLLGATE.PEEK path / header.x-org {key}";
-    says(
+    expect_error(
         &[REDIS, "--allow", "5/s", "--command", peek],
         "`TOLLGATE.PEEK` takes nothing, so there is nothing to audit",
         "TOLLGATE.CHECK",
     );
-    says(
+    expect_error(
         &[REDIS, "--admitted", "maybe"],
         "`--admitted maybe` is no rule",
         "nonzero",
@@ -164,9 +164,9 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told() {
+fn an_unreachable_server_is_reported() {
     let refused = "resp://127.0.0.1:1 cannot be reached: Connection refused (os error 111)";
-    says(&[REDIS], refused, "start the server");
+    expect_error(&[REDIS], refused, "start the server");
 }
 
 /// A service that answers Redis clients; it is killed when this value goes.
@@ -185,12 +185,12 @@ impl Service {
             "{ name: hot, match: { path: /hot }, key: header.x-org, allow: 1/h, burst: 20 }";
         let text = format!("default: pass\nlimits:\n  - {limit}\n");
         std::fs::write(&policy, text).expect("a policy that can be written");
-        let doors = ["--listen", "--admin", "--resp"].map(|door| [door, "127.0.0.1:0"]);
+        let addresses = ["--listen", "--admin", "--resp"].map(|flag| [flag, "127.0.0.1:0"]);
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .arg("serve")
             .arg("--policy")
             .arg(policy)
-            .args(doors.as_flattened())
+            .args(addresses.as_flattened())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -199,8 +199,8 @@ impl Service {
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let port = (&mut out).lines().find_map(|line| {
             let line = line.expect("UTF-8");
-            let door = line.strip_prefix("redis ")?;
-            door.rsplit(':').next()?.parse().ok()
+            let address = line.strip_prefix("redis ")?;
+            address.rsplit(':').next()?.parse().ok()
         });
         Service {
             child,
@@ -213,11 +213,11 @@ impl Service {
         format!("resp://127.0.0.1:{}", self.port)
     }
 
-    /// Asks without taking anything until this organization is refused: somebody else has taken all that there is.
+    /// Peeks until this organization is refused: another client has taken all units.
     fn wait_until_refused(&self, organization: &str) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
-        let patience = stream.set_read_timeout(Some(Duration::from_secs(10)));
-        patience.expect("a socket");
+        let timeout = stream.set_read_timeout(Some(Duration::from_secs(10)));
+        timeout.expect("a socket");
         let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
         let command = format!("TOLLGATE.PEEK path /hot header.x-org {organization}\r\n");
         let mut ask = || {
@@ -248,16 +248,16 @@ impl Drop for Service {
     }
 }
 
-/// What `--json` told, and the exit code.
-fn told(args: &[&str]) -> (Value, Option<i32>) {
+/// The JSON report and the exit code.
+fn run_json(args: &[&str]) -> (Value, Option<i32>) {
     let ran = tollgate(&[&["bench", "--json"], args].concat());
-    let told: Result<Value, _> = serde_json::from_str(&ran.out);
-    assert!(told.is_ok(), "{told:?}: {}{}", ran.out, ran.err);
-    (told.expect("JSON"), ran.code)
+    let report: Result<Value, _> = serde_json::from_str(&ran.out);
+    assert!(report.is_ok(), "{report:?}: {}{}", ran.out, ran.err);
+    (report.expect("JSON"), ran.code)
 }
 
 #[test]
-fn our_own_answers_by_policy_are_judged_without_being_told_how() {
+fn tollgate_check_is_judged_without_a_flag() {
     let service = Service::start("judged");
     let target = service.target();
     let check = "tollgate.check path /hot header.x-org {key}";
@@ -265,19 +265,19 @@ fn our_own_answers_by_policy_are_judged_without_being_told_how() {
     for (prefix, burst, code) in [("right-", "20", 0), ("wrong-", "15", 1)] {
         let limit = ["--allow", "1/h", "--burst", burst, "--key-prefix", prefix];
         let asked = [&[target.as_str(), "--command", check][..], &load, &limit];
-        let (told, ended) = told(&asked.concat());
+        let (report, ended) = run_json(&asked.concat());
         assert_eq!(
-            (&told["admitted"], &told["refused"]),
+            (&report["admitted"], &report["refused"]),
             (&20.into(), &480.into()),
-            "{told}"
+            "{report}"
         );
         assert_eq!(
-            (&told["errors"], &told["unjudged"]),
+            (&report["errors"], &report["unjudged"]),
             (&0.into(), &0.into()),
-            "{told}"
+            "{report}"
         );
-        assert_eq!(told["audit"]["over_admitted"], 5 * code, "{told}");
-        assert_eq!(ended, Some(code), "{told}");
+        assert_eq!(report["audit"]["over_admitted"], 5 * code, "{report}");
+        assert_eq!(ended, Some(code), "{report}");
     }
     for (word, prefix, admitted) in [
         ("PEEK", "right-", 0),
@@ -287,40 +287,43 @@ fn our_own_answers_by_policy_are_judged_without_being_told_how() {
     ] {
         let command = format!("TOLLGATE.{word} path /hot header.x-org {{key}}");
         let asked = [&target, "--command", &command, "--key-prefix", prefix];
-        let (told, code) = told(&[&asked[..], &load].concat());
+        let (report, code) = run_json(&[&asked[..], &load].concat());
         assert_eq!(
-            (code, &told["admitted"]),
+            (code, &report["admitted"]),
             (Some(0), &admitted.into()),
-            "{told}"
+            "{report}"
         );
-        assert_eq!(told["answers"], 500, "{told}");
+        assert_eq!(report["answers"], 500, "{report}");
     }
 }
 
 #[test]
-fn what_nobody_can_judge_is_not_said_to_be_admitted() {
+fn responses_that_cannot_be_judged_do_not_count_as_admitted() {
     let service = Service::start("unjudged");
     let target = service.target();
     let asked = [&target, "--command", "ECHO {key}", "-n", "1000"];
     let ran = tollgate(&[&["bench"][..], &asked].concat());
     assert_eq!((ran.err.as_str(), ran.code), ("", Some(0)), "{}", ran.out);
-    let line =
-        "not judged      1,000  how `ECHO` says yes is not known: say it with `--admitted`\n";
+    let line = "not judged      1,000  how `ECHO` admits is unknown: set it with `--admitted`\n";
     assert!(ran.out.contains(line), "{}", ran.out);
     assert!(!ran.out.contains("\nadmitted"), "{}", ran.out);
-    let (told, code) = told(&asked);
-    assert_eq!((code, &told["unjudged"]), (Some(0), &1000.into()), "{told}");
+    let (report, code) = run_json(&asked);
     assert_eq!(
-        (&told["admitted"], &told["answers"]),
-        (&0.into(), &1000.into()),
-        "{told}"
+        (code, &report["unjudged"]),
+        (Some(0), &1000.into()),
+        "{report}"
     );
-    let (told, _) = self::told(&[&asked[..], &["--admitted", "any"]].concat());
-    assert_eq!(told["admitted"], 1000, "{told}");
+    assert_eq!(
+        (&report["admitted"], &report["answers"]),
+        (&0.into(), &1000.into()),
+        "{report}"
+    );
+    let (report, _) = self::run_json(&[&asked[..], &["--admitted", "any"]].concat());
+    assert_eq!(report["admitted"], 1000, "{report}");
 }
 
 #[test]
-fn a_target_that_dies_is_told_with_all_that_was_measured_and_the_other_goes_on() {
+fn a_target_that_dies_is_reported_with_its_results_and_the_other_continues() {
     let (lives, mut dies) = (Service::start("lives"), Service::start("dies"));
     let check = "TOLLGATE.CHECK path /hot header.x-org {key}";
     // Each of the two counts for itself, so together they may admit twice twenty.
@@ -348,7 +351,7 @@ fn a_target_that_dies_is_told_with_all_that_was_measured_and_the_other_goes_on()
         );
         assert!(err.contains(", 3 times in a row\nhint: "), "{err}");
         match is_json {
-            true => is_told_by_target(&serde_json::from_str(&out).expect("JSON")),
+            true => check_by_target(&serde_json::from_str(&out).expect("JSON")),
             false => {
                 for text in [
                     "\nadmitted        40  ",
@@ -365,33 +368,33 @@ fn a_target_that_dies_is_told_with_all_that_was_measured_and_the_other_goes_on()
     }
 }
 
-fn is_told_by_target(told: &Value) {
-    let (lives, died) = (&told["by_target"][0], &told["by_target"][1]);
+fn check_by_target(report: &Value) {
+    let (lives, died) = (&report["by_target"][0], &report["by_target"][1]);
     assert_eq!(
         (&lives["admitted"], &died["admitted"]),
         (&20.into(), &20.into()),
-        "{told}"
+        "{report}"
     );
     assert_eq!(
         (&lives["errors"], &died["errors"]),
-        (&0.into(), &told["errors"]),
-        "{told}"
+        (&0.into(), &report["errors"]),
+        "{report}"
     );
     assert_eq!(
         (&lives["is_lost"], &died["is_lost"]),
         (&false.into(), &true.into()),
-        "{told}"
+        "{report}"
     );
     assert_eq!(
         (&lives["given_up"], &died["given_up"]["connections"]),
         (&Value::Null, &4.into())
     );
-    assert_eq!(told["audit"]["admitted"], 40, "{told}");
-    assert_eq!(told["audit"]["over_admitted"], 0, "{told}");
+    assert_eq!(report["audit"]["admitted"], 40, "{report}");
+    assert_eq!(report["audit"]["over_admitted"], 0, "{report}");
     let last = |of: &Value| of["last_answer_seconds"].as_f64().expect("a number");
-    assert!(last(lives) > last(died), "{told}");
-    let is_whole = told["seconds"]
+    assert!(last(lives) > last(died), "{report}");
+    let is_whole = report["seconds"]
         .as_f64()
         .is_some_and(|seconds| seconds >= 3.0);
-    assert!(is_whole, "it goes on to its end: {told}");
+    assert!(is_whole, "it continues to its end: {report}");
 }

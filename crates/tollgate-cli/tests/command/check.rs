@@ -156,7 +156,7 @@ fn warnings_fail_only_if_they_are_to() {
 }
 
 #[test]
-fn problems_are_told_as_json_one_on_each_line() {
+fn problems_are_printed_as_json_one_on_each_line() {
     let ran = check(&["misspelt-limit.yaml", "--json"]);
     assert_eq!(
         ran.out,
@@ -190,7 +190,7 @@ fn a_file_that_is_too_large_is_refused_unread() {
         ran.out,
         "error: the file is larger than 1024 KiB\n\
          \x20 --> standard input\n\
-         hint: use a key, tiers or overrides where limits differ only in whom they are for\n\n\
+         hint: use a key, tiers or overrides where limits differ only in the clients that they match\n\n\
          1 error\n"
     );
     assert_eq!(ran.code, Some(1));
@@ -231,35 +231,35 @@ limits:
   - { name: windows, key: header.x-org, algorithm: fixed-window, allow: 1000/s }
   - { name: slow, key: header.x-org, allow: 30/m, burst: 1000 }
   - { name: small, key: header.x-org, allow: 10/s, burst: 15 }
-  - { name: told, key: header.x-org, allow: 1000/s, burst: 1600, sharing: sync }
+  - { name: synced, key: header.x-org, allow: 1000/s, burst: 1600, sharing: sync }
   - { name: exact, key: header.x-org, allow: 1000/s, sharing: exact }
 ";
 
 #[test]
-fn how_much_more_than_its_limits_a_fleet_may_let_pass_is_told() {
+fn the_overshoot_bounds_of_a_fleet_are_printed() {
     let ran = fed(&["check", "-"], SHARED.as_bytes());
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
-    let told: Vec<&str> = ran
+    let bounds: Vec<&str> = ran
         .out
         .lines()
         .filter(|line| line.starts_with('`'))
         .collect();
     assert_eq!(
-        told,
+        bounds,
         [
             "`orgs` (lease): in any stretch of time at most 400 more than it allows (1600 at once, and what it earns), with 4 nodes; if the store stops answering, at most 1200 on top of that",
             "`orgs`, tier `gold` (lease): in any stretch of time at most 4000 more than it allows (16000 at once, and what it earns), with 4 nodes; if the store stops answering, at most 12000 on top of that",
             "`windows` (lease): never more than it allows, with 4 nodes; if the store stops answering, at most 750 on top of that",
-            "`slow` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request; if the store stops answering, at most 750 on top of that",
-            "`small` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request; if the store stops answering, at most 9 on top of that",
-            "`told` (sync): in any stretch of time at most 2400 more than it allows (1600 at once, and what it earns), with 4 nodes; if the store stops answering, at most 1200 on top of that",
+            "`slow` (lease): too small or too slow to lease to 4 nodes, so the store decides every request; if the store stops answering, at most 750 on top of that",
+            "`small` (lease): too small or too slow to lease to 4 nodes, so the store decides every request; if the store stops answering, at most 9 on top of that",
+            "`synced` (sync): in any stretch of time at most 2400 more than it allows (1600 at once, and what it earns), with 4 nodes; if the store stops answering, at most 1200 on top of that",
             "`exact` (exact): never more than it allows; if the store stops answering, at most 750 on top of that",
         ]
     );
 }
 
 #[test]
-fn programs_are_told_how_each_limit_is_really_decided() {
+fn json_reports_how_each_limit_is_decided() {
     let ran = fed(&["check", "--json", "-"], SHARED.as_bytes());
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
     let line = |name: &str| {
@@ -268,6 +268,6 @@ fn programs_are_told_how_each_limit_is_really_decided() {
     };
     assert!(line("slow").contains("\"sharing\":\"lease\",\"decided\":\"exact\""));
     assert!(line("orgs").contains("\"decided\":\"lease\""));
-    assert!(line("told").contains("\"decided\":\"sync\""));
+    assert!(line("synced").contains("\"decided\":\"sync\""));
     assert!(line("exact").contains("\"decided\":\"exact\""));
 }

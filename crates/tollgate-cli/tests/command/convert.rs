@@ -68,7 +68,7 @@ limits:
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_told_with_its_place() {
+fn errors_in_a_file_are_reported_with_their_place() {
     let directory = Directory::new();
     let wrong = file(
         &directory,

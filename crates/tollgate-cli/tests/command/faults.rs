@@ -129,7 +129,7 @@ hint: write the earlier time first, such as `1s-20s/1s`
 }
 
 #[test]
-fn a_crowd_of_letters_is_refused() {
+fn a_repetition_of_letters_is_an_error() {
     assert_says(
         &tollgate(&["try", "5/s", "1s", "0s*x"]),
         "
@@ -143,7 +143,7 @@ hint: write digits only, such as `0s*11`
 }
 
 #[test]
-fn a_crowd_of_nobody_is_refused() {
+fn a_repetition_of_zero_is_an_error() {
     assert_says(
         &tollgate(&["try", "5/s", "1s", "0s*0"]),
         "

@@ -193,7 +193,7 @@ hint: did you mean `burst`?
 }
 
 #[test]
-fn a_field_of_another_algorithm_says_whose_it_is() {
+fn a_field_of_another_algorithm_names_that_algorithm() {
     assert_says(
         &tollgate(&["try", "allow: 5/s, queue: 10"]),
         "
@@ -273,7 +273,7 @@ hint: remove `key`: it selects requests, and does not say how much the limit all
 }
 
 #[test]
-fn a_calendar_needs_a_date_that_nobody_gives() {
+fn a_calendar_needs_a_date() {
     assert_says(
         &tollgate(&["try", "allow: 100, calendar: { every: day }"]),
         "
@@ -563,7 +563,7 @@ hint: lower the burst, or raise the rate
 }
 
 #[test]
-fn everything_that_is_wrong_with_a_limit_is_told_at_once() {
+fn all_errors_of_a_limit_are_reported_at_once() {
     assert_says(
         &tollgate(&["try", "algorithm: gcra, allow: 0/s, burst: 3"]),
         "

@@ -18,12 +18,12 @@ gcra            example  algorithm: gcra, allow: 10/s, tolerance: 250ms
                 use for  cells that should come evenly, a little early at most
 
 leaky-bucket    example  algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s
-                at most  1 + w*rate start; the others wait their turn
-                use for  something behind that takes a constant rate: delay rather than refuse
+                at most  1 + w*rate start; the others wait
+                use for  a backend that takes a constant rate: delay rather than refuse
 
 fixed-window    example  algorithm: fixed-window, allow: 10/min
                 at most  2*limit in the length of a window, half on each side of a boundary
-                use for  quotas that people count by the clock; the boundary lets a double through
+                use for  quotas by the clock; up to twice the limit around a boundary
 
 sliding-log     example  algorithm: sliding-log, allow: 100/min
                 at most  limit in the length of a window, wherever it begins
@@ -31,7 +31,7 @@ sliding-log     example  algorithm: sliding-log, allow: 100/min
 
 sliding-window  example  algorithm: sliding-window, allow: 50/min
                 at most  2*limit - 1 in the length of a window; limit if strict
-                use for  the same in one word, if about right is enough; strict if it is not
+                use for  the same in eight bytes for each key, as an estimate; or strict
 
 burst-credits   example  algorithm: burst-credits, allow: 10/s, times: 10, for: 30s
                 at most  the lesser of slack + w*times*rate and slack + (times-1)*rate*for + w*rate

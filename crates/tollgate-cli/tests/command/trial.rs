@@ -92,7 +92,7 @@ at  key  cost  verdict  remaining  retry after  full after
 }
 
 #[test]
-fn keys_have_purses_of_their_own_and_a_cost_above_the_burst_never_passes() {
+fn keys_have_allowances_of_their_own_and_a_cost_above_the_burst_never_passes() {
     assert_prints(
         &tollgate(&[
             "try",
@@ -149,7 +149,7 @@ fn permits_are_held_until_they_expire() {
             "1m",
         ]),
         "
-concurrency 2 ttl 30s (nobody gives a permit back here: each one expires)
+concurrency 2 ttl 30s (no permit is released here: each one expires)
 
 at  key  cost  verdict  remaining  retry after  full after
 0s  -       1  pass             1            -         36s
@@ -216,7 +216,7 @@ fn json_is_one_object_for_each_arrival_and_nothing_else() {
 }
 
 #[test]
-fn json_of_a_queue_tells_the_exact_delay() {
+fn json_of_a_queue_has_the_exact_delay() {
     assert_prints(
         &tollgate(&[
             "try",
@@ -232,7 +232,7 @@ fn json_of_a_queue_tells_the_exact_delay() {
 }
 
 #[test]
-fn a_reader_who_has_seen_enough_ends_the_program_quietly() {
+fn a_closed_output_pipe_ends_the_program_quietly() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(["try", "5/s", "0s-100s/1ms"])
         .stdout(Stdio::piped())
