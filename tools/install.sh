@@ -74,18 +74,18 @@ system_packages() {
   local -a wanted
   mapfile -t wanted < <(missing_packages)
   [[ ${#wanted[@]} -gt 0 ]] || return 0
-  local mend="apt-get install -y --no-install-recommends ${wanted[*]}"
+  local command="apt-get install -y --no-install-recommends ${wanted[*]}"
   command -v apt-get >/dev/null \
-    || fail "missing: ${wanted[*]}. There is no apt-get here: install them with the means of this system."
+    || fail "missing: ${wanted[*]}. apt-get is not available: install them with the package manager of this system."
   if [[ $(id -u) -ne 0 ]] && ! sudo -n true 2>/dev/null; then
-    fail "missing: ${wanted[*]}. They need root: sudo $mend"
+    fail "missing: ${wanted[*]}. They need root: sudo $command"
   fi
   say "installing ${wanted[*]}"
   # Without a fresh list the packages may still be known; only their absence is an error.
   as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >"$tools/apt-update.log" 2>&1 || true
   install_packages "${wanted[@]}" || {
     tail -n 5 "$tools/apt-update.log" "$tools/apt.log" >&2 || true
-    fail "could not install ${wanted[*]}. Is there a network? Then: $mend"
+    fail "could not install ${wanted[*]}. Is there a network? Then: $command"
   }
   mapfile -t wanted < <(missing_packages)
   [[ ${#wanted[@]} -eq 0 ]] || fail "still missing after the installation: ${wanted[*]}"
@@ -109,7 +109,7 @@ python_package() {
   }
 }
 
-# All together: npm removes what it is not told to keep.
+# All in one call: npm removes packages that the call does not name.
 node_packages() {
   local -a wanted=() missing=()
   local name found

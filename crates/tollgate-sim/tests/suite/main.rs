@@ -9,6 +9,7 @@
 mod adaptive;
 mod arrows;
 mod command;
+mod documented_paths;
 mod fleet;
 mod load;
 mod oracle_timelines;

@@ -7,17 +7,24 @@ use std::path::Path;
 /// Metaphors, people, and words with a standard term (`report`, `untrusted client`, `front end`, `fix`, `lease`).
 const BANNED: &[&str] = &[
     "anybody",
+    "anyone",
+    "believed",
     "borrower",
     "brisk",
     "crowd",
     "crowded",
     "crowds",
+    "dice",
     "door",
     "doorkeeper",
     "doors",
     "everybody",
+    "everyone",
     "guest",
     "guests",
+    "hear",
+    "heard",
+    "hears",
     "heir",
     "house",
     "houses",
@@ -28,7 +35,11 @@ const BANNED: &[&str] = &[
     "mended",
     "mending",
     "mends",
+    "newcomer",
+    "newcomers",
     "nobody",
+    "patience",
+    "people",
     "purse",
     "purses",
     "somebody",
@@ -37,26 +48,51 @@ const BANNED: &[&str] = &[
     "tell",
     "telling",
     "tells",
+    "tended",
+    "tending",
     "told",
     "turnstile",
     "untold",
     "warden",
     "weather",
     "whoever",
+    "whom",
     "whomever",
 ];
 
 /// The same for several words. Compared with the words of a line, joined by one space.
 const BANNED_PHRASES: &[&str] = &[
+    "borrow ahead",
+    "broken off",
+    "carries on",
+    "carry on",
+    "go on",
+    "goes away",
+    "goes on",
+    "held up",
+    "in force",
+    "its turn",
+    "lets pass",
     "look after",
     "looked after",
     "looks after",
+    "made up",
+    "so many",
+    "stands still",
+    "their turn",
     "turned away",
+    "under way",
+    "went away",
     "word to stop",
 ];
 
 /// Text that may stay: start of the path, part of the line. An empty part allows every line.
 const ALLOWED: &[(&str, &str)] = &[
+    // The rule itself.
+    (
+        "CONTRIBUTING.md",
+        "People and metaphors do not name software",
+    ),
     // Names of the past beside those of today.
     ("CHANGELOG.md", "| "),
     // This list.
@@ -67,12 +103,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/tollgate/src/key", ""),
     ("crates/tollgate/src/limiter.rs", ""),
     ("crates/tollgate/src/table/", ""),
-    ("crates/tollgate-cli/", ""),
-    ("docs/", ""),
-    ("examples/", ""),
-    ("tools/", ""),
-    ("ARCHITECTURE.md", ""),
-    ("CHANGELOG.md", ""),
 ];
 
 /// What is searched: by the end of the file name.
