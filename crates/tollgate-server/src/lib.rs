@@ -31,7 +31,7 @@
 //! |---|---|
 //! | [`engine`] | the active policy and what outlives a request: reloads, overrides, the state file, metrics |
 //! | `net` | listeners, the lifecycle of connections, HTTP/1 |
-//! | [`http`], [`rls`], [`resp`] | the front ends of the service: HTTP API, Envoy, Redis protocol |
+//! | [`http`], [`rls`], `resp` | the front ends of the service: HTTP API, Envoy, Redis protocol |
 //! | [`gateway`] | the reverse proxy |
 //! | [`admin`] | the admin port |
 //! | `supervisor`, `run` | start and shutdown of a server |
