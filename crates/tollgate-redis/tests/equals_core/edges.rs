@@ -530,7 +530,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
     let (mut passed, mut refused, mut steps_back) = (0, 0, 0);
     while now < 125 * day / unit {
         now += rng.below(20 * 3_600_000_000);
-        // On average the clock goes on, by three hours in a step: else it would hardly ever arrive.
+        // On average the clock moves forward, by three hours in a step: else it would hardly ever arrive.
         if rng.below(24) == 0 {
             let back = rng.below(14 * 24 * 3_600_000_000);
             now -= back.min(now - 11 * day / unit);
