@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A number of up to so many bits, as often a small one as a large one.
+    /// A number of up to `bits` bits; small ones are as likely as large ones.
     fn spread(bits: u64, next: &mut impl FnMut(u64) -> u64) -> u64 {
         let bits = next(bits + 1);
         next(1 << bits)
