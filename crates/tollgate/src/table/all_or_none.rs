@@ -148,16 +148,20 @@ fn attempt<'a, const N: usize, C: Clock>(
     clock: &C,
     decide: impl Fn(&ResolvedCharge<'a>, Option<Home<'a>>, Moment) -> Option<TentativeCharge<'a>>,
 ) -> Attempt {
-    // The memory of all keys is on its way before the first is decided.
-    let mut places: [Place<'a>; N] = [Place::default(); N];
-    for (charge, place) in charges.iter().zip(&mut places) {
-        place.home = charge.table.fetch(charge.hash);
-    }
+    // The memory of all keys is on its way before the first is decided. Each array is made at once: filled and then
+    // overwritten, it would be read back before its stores are done.
+    let charges = charges.get(..N).unwrap_or(charges);
+    let homes: [_; N] = std::array::from_fn(|at| {
+        let charge = charges.get(at)?;
+        charge.table.fetch(charge.hash)
+    });
+    let mut writes: [Option<PendingWrite<'a>>; N] = std::array::from_fn(|_| None);
     let now = clock.now();
     let mut binding = Binding::new(now);
     let (mut is_in_place, mut needs_repair) = (true, false);
-    for (at, (charge, place)) in charges.iter().zip(&mut places).enumerate() {
-        let Some(tentative) = decide(charge, place.home, now) else {
+    for at in 0..charges.len() {
+        let charge = &charges[at];
+        let Some(tentative) = decide(charge, homes[at], now) else {
             return Attempt::NotInPlace;
         };
         match &tentative.write {
@@ -167,7 +171,7 @@ fn attempt<'a, const N: usize, C: Clock>(
                 needs_repair |= write.is_change() && !tentative.verdict.is_admitted();
             }
         }
-        place.write = tentative.write;
+        writes[at] = tentative.write;
         binding.add(at, charge.cost, tentative.verdict, tentative.status);
     }
     if let Some(refusal) = binding.refusal() {
@@ -180,20 +184,13 @@ fn attempt<'a, const N: usize, C: Clock>(
         return Attempt::NotInPlace;
     }
     // As a rule nothing has changed since: one swap each.
-    for (at, (place, _)) in places.iter().zip(charges).enumerate() {
-        if !place.write.is_some_and(|write| write.commit()) {
-            take_back(charges, places.get(..at).unwrap_or(&places), now, clock);
+    for at in 0..charges.len() {
+        if !writes[at].is_some_and(|write| write.commit()) {
+            take_back(charges, &writes[..at], now, clock);
             return Attempt::LostRace;
         }
     }
     Attempt::Decided(binding.admission())
-}
-
-/// Where the key of a charge is, and the write that makes the charge.
-#[derive(Clone, Copy, Default)]
-struct Place<'a> {
-    home: Option<Home<'a>>,
-    write: Option<PendingWrite<'a>>,
 }
 
 /// The charge that decides a request: the strictest refusal, or else the tightest charge.
@@ -312,12 +309,12 @@ fn repair_refused<C: Clock>(charges: &[ResolvedCharge<'_>], now: Moment, clock: 
 #[inline(never)]
 fn take_back<C: Clock>(
     charges: &[ResolvedCharge<'_>],
-    committed: &[Place<'_>],
+    committed: &[Option<PendingWrite<'_>>],
     now: Moment,
     clock: &C,
 ) {
-    for (charge, place) in charges.iter().zip(committed) {
-        if !place.write.is_some_and(|write| write.revert()) {
+    for (charge, write) in charges.iter().zip(committed) {
+        if !write.is_some_and(|write| write.revert()) {
             charge.refund(clock, now);
         }
     }
