@@ -211,11 +211,12 @@ impl<C: Clock> Shared<C> {
                 charge.role = Role::Unlimited;
             }
         }
-        self.share.decide(charges, op, Source::Share);
+        let decided = self.share.decide(charges, op, Source::Share);
         let by_share = |charge: &&mut Charge| charge.outcome.source == Source::Share;
         let passes = all_pass(charges);
+        let is_taken = op == StoreOp::Charge && passes;
         self.share
-            .fill_in(charges, Source::Share, op == StoreOp::Charge && passes);
+            .fill_in(charges, Source::Share, &decided, is_taken);
         for charge in charges.iter_mut().filter(by_share) {
             let capacity = match (charge.most, self.limit(charge)) {
                 (Some(max), _) => u64::from(max),
@@ -226,7 +227,7 @@ impl<C: Clock> Shared<C> {
                 let retry_after = TRY_AGAIN;
                 charge.outcome.verdict = Verdict::Refuse { retry_after };
             }
-            if op == StoreOp::Charge && passes && charge.is_enforced() {
+            if is_taken && charge.is_enforced() {
                 self.record_debt(charge, charge.cost);
             }
         }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::StoreOp;
-use crate::charge::{Charge, Source};
+use crate::charge::{Charge, Source, all_pass};
 use crate::outcome::tightest;
 use crate::shared::SharedStore;
 use tollgate::Clock;
@@ -260,8 +260,17 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Fills in the result of each decided charge by itself: [`MemoryStore::decide`] reports only the common one.
-    pub(crate) fn fill_in(&self, charges: &mut [Charge], source: Source, is_taken: bool) {
+    /// Fills in the result of each charge by itself: [`MemoryStore::decide`] reports only the common one.
+    ///
+    /// A charge is looked up after the decision, when more may have been earned. So a refusal stands even if no limit refuses any
+    /// more: nothing was taken.
+    pub(crate) fn fill_in(
+        &self,
+        charges: &mut [Charge],
+        source: Source,
+        decided: &Decided,
+        is_taken: bool,
+    ) {
         for charge in charges.iter_mut().filter(|c| c.outcome.source == source) {
             let cost = if is_taken { 0 } else { charge.cost };
             let peeked = self.peek(charge, cost);
@@ -269,6 +278,14 @@ impl<C: Clock> MemoryStore<C> {
             if !is_taken {
                 charge.outcome.verdict = peeked.verdict;
             }
+        }
+        if let Decided::By(decision, Some(binding)) = decided
+            && !decision.is_admitted()
+            && all_pass(charges)
+            && let Some(charge) = charges.get_mut(*binding)
+        {
+            charge.outcome.verdict = decision.verdict;
+            charge.outcome.status = decision.status;
         }
     }
 }

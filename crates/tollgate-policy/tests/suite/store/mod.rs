@@ -7,6 +7,7 @@ mod exact;
 mod kit;
 mod lease;
 mod lease_faults;
+mod moving_clock;
 mod retry;
 mod sync;
 mod threads;
