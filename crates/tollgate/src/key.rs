@@ -1,10 +1,10 @@
-//! Hashes a key to 64 bits that an untrusted client cannot steer.
+//! Hashes keys to 64 bits that untrusted clients cannot control.
 //!
 //! # Theory
 //!
 //! The table stores no keys. The hash is the identity of a key, so two keys that collide share one allowance.
-//! Therefore the hash is a *strongly universal family* and not a mixer with a good reputation. The message is
-//! a list of 64-bit words, taken one at a time or in pairs. With secret random 128-bit numbers `k1, k2, …` and `c`:
+//! Therefore the hash is a *strongly universal family* and not an unproven mixer. The message is a list of 64-bit
+//! words, taken one at a time or in pairs. With secret random 128-bit numbers `k1, k2, …` and `c`:
 //!
 //! ```text
 //! sum  = (k1 + a)*(k2 + b)  for a pair,  + k3*(m + 1)  for a single word,  + …      mod 2^128
@@ -50,7 +50,7 @@ use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 
 /// Secrets of a block; a message that needs more is folded into one word.
 const BLOCK: usize = 256;
-/// Secrets that a call for a few bytes sets aside: a pair for each length that it may have.
+/// Secrets that a call for a few bytes reserves: a pair for each possible length.
 const BYTES_STRIDE: usize = 32;
 
 /// The secrets of one hash function.
@@ -66,7 +66,7 @@ struct Secrets {
 }
 
 impl fmt::Debug for Secrets {
-    /// Says that they are there, and not what they are.
+    /// Does not print the secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("secrets")
     }
@@ -150,7 +150,7 @@ impl KeySecret {
     }
 }
 
-/// What a key feeds itself into; see [`Keyed`].
+/// The hasher that a key feeds; see [`Keyed`].
 #[derive(Debug)]
 pub struct KeyHasher<'a> {
     secrets: &'a Secrets,
@@ -162,13 +162,13 @@ pub struct KeyHasher<'a> {
 #[derive(Clone, Copy, Debug)]
 struct HashState {
     sum: u128,
-    /// Secrets of this block that are used up.
+    /// Secrets of this block that were used.
     at: usize,
 }
 
 impl HashState {
-    /// Sets aside `count` secrets and returns where they begin. A message that needs more than there
-    /// are goes on with what it has come to so far as its first word.
+    /// Reserves `count` secrets and returns the index of the first. A message that needs more secrets continues
+    /// with the hash of its start as its first word.
     #[inline(always)]
     fn set_aside(&mut self, secrets: &Secrets, count: usize) -> usize {
         if self.at + count > BLOCK {
@@ -258,7 +258,7 @@ impl KeyHasher<'_> {
     /// Feeds some bytes, and how many they are.
     #[inline(always)]
     pub fn bytes(&mut self, bytes: &[u8]) {
-        // From one word to two, which most keys are: two overlapping reads. The secrets tell how far they
+        // From one word to two, which most keys are: two overlapping reads. The secrets encode how far they
         // overlap: each length has its own.
         let at = self.state.set_aside(self.secrets, BYTES_STRIDE);
         if bytes.len() <= 16
@@ -284,7 +284,7 @@ impl KeyHasher<'_> {
     }
 }
 
-/// Something that can be a key: it feeds what tells it from others of its type.
+/// A key: feeds what distinguishes it from other keys of its type.
 ///
 /// Strings, bytes, numbers, addresses and tuples of them are keys. For a type of your own, feed its
 /// parts, or wrap it in [`Hashed`] if it implements `Hash`.
@@ -310,8 +310,8 @@ impl KeyHasher<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Why not `Hash` itself: the compiler does not inline the hashing of a string through it, which shows in
-/// the time of a decision, and what it feeds is no promise of the standard library.
+/// Why not `Hash` itself: the compiler does not inline the hashing of a string through it, which shows in the time
+/// of a decision, and the standard library does not guarantee what it feeds.
 pub trait Keyed {
     /// Feeds the key. Two keys that differ must feed something different.
     fn feed(&self, into: &mut KeyHasher<'_>);

@@ -1,4 +1,4 @@
-//! One limit, for any number of keys.
+//! A limiter: one limit for any number of keys.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,7 +48,7 @@ impl<C> std::fmt::Debug for Inner<C> {
     }
 }
 
-/// What settling a charge came to.
+/// The result of settling a charge.
 ///
 /// ```
 /// use tollgate::{Limiter, ManualClock};
@@ -61,7 +61,7 @@ impl<C> std::fmt::Debug for Inner<C> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "`unpaid` units were used and not charged"]
 pub struct Settled {
-    /// Units that were used and could not be taken, because nothing was left. They are not taken later.
+    /// Units that were used and could not be taken, because nothing was left. They are never taken.
     pub unpaid: u64,
 }
 
@@ -127,14 +127,14 @@ impl<C: Clock> Limiter<C> {
         }
     }
 
-    /// Takes one unit for `key`, if it may pass. The fastest way to ask: see [`Limiter::charge`] for
-    /// one that also tells what is left.
+    /// Takes one unit for `key`, if it may pass. The fastest operation; [`Limiter::charge`] also reports what is
+    /// left.
     #[inline]
     pub fn check<K: Keyed + ?Sized>(&self, key: &K) -> Verdict {
         self.check_n(key, 1)
     }
 
-    /// Takes `cost` units for `key`, if they may pass: [`Limiter::check`] for a cost. A cost of zero asks and takes nothing.
+    /// Takes `cost` units for `key`, if they may pass: [`Limiter::check`] for a cost. A cost of zero peeks.
     #[inline]
     pub fn check_n<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         let inner = &*self.inner;
@@ -143,10 +143,9 @@ impl<C: Clock> Limiter<C> {
         inner.table.check(hash, now, fresh, cost)
     }
 
-    /// Takes one unit for each of `keys`, as if they were checked one after the other, and writes what
-    /// became of them to `verdicts`; the shorter of the two decides how many. Faster than one by one
-    /// when the keys are many, because their memory is fetched together. The clock is read once for
-    /// every 32.
+    /// Takes one unit for each of `keys`, as if they were checked one after the other, and writes the results to
+    /// `verdicts`; the shorter of the two sets the number. Faster than one by one when the keys are many, because
+    /// their memory is fetched together. The clock is read once for every 32.
     pub fn check_batch<K: Keyed>(&self, keys: &[K], verdicts: &mut [Verdict]) {
         let inner = &*self.inner;
         for (keys, verdicts) in keys.chunks(BATCH).zip(verdicts.chunks_mut(BATCH)) {
@@ -162,7 +161,7 @@ impl<C: Clock> Limiter<C> {
         }
     }
 
-    /// Takes `cost` units for `key`, if they may pass, and tells what is left.
+    /// Takes `cost` units for `key`, if they may pass, and reports what is left.
     ///
     /// ```
     /// use tollgate::{Limit, Limiter, ManualClock, Span, Verdict};
@@ -182,7 +181,7 @@ impl<C: Clock> Limiter<C> {
         inner.table.charge(hash, now, fresh, cost, None)
     }
 
-    /// Reports what a charge would come to, and takes nothing.
+    /// Reports what a charge would do, and takes nothing.
     pub fn peek<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let peek = KeyOp::Peek { cost, max: None };
         self.apply(self.key_hash(key), &peek).decision
@@ -205,7 +204,7 @@ impl<C: Clock> Limiter<C> {
         inner.table.apply(op, hash, now, || inner.clock.fresh())
     }
 
-    /// Does it hand out slots, as a leaky bucket does?
+    /// Whether it is a leaky bucket, which assigns slots.
     pub fn is_leaky_bucket(&self) -> bool {
         self.inner.table.is_leaky_bucket()
     }
@@ -215,8 +214,8 @@ impl<C: Clock> Limiter<C> {
     /// since is not given a second time, so a late refund returns less. Too little is taken now as far
     /// as there is something left.
     ///
-    /// A leaky bucket gives back only from a charge that began at once and that nobody came behind, because
-    /// later slots are promised already; see [`crate::algorithm::queue`].
+    /// A leaky bucket refunds only a charge that began at once and has no later slot behind it, because later
+    /// slots are promised already; see [`crate::algorithm::queue`].
     ///
     /// ```
     /// use tollgate::{Limit, Limiter, ManualClock, Span};
@@ -253,19 +252,18 @@ impl<C: Clock> Limiter<C> {
         Settled { unpaid }
     }
 
-    /// Is the other one a clone of this?
+    /// Whether the other limiter is a clone of this one.
     pub fn shares_state_with(&self, other: &Limiter<C>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// How long to sleep before asking again for `cost`; nothing if it would pass now, none if it
-    /// never will.
+    /// How long to sleep before retrying `cost`; zero if it would pass now, `None` if it never will.
     pub fn wait_for<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Option<Span> {
         self.peek(key, cost).verdict.wait()
     }
 
-    /// Puts another limit of the same algorithm in force, for all clones, while requests are decided.
-    /// Usage is kept: a key that had used seven has used seven. `max_keys` stays as it was.
+    /// Activates another limit of the same algorithm for all clones, while requests are decided. Usage is kept: a
+    /// key that had used seven has used seven. `max_keys` stays as it was.
     ///
     /// # Errors
     /// A limit of another algorithm; nothing has changed then.
@@ -278,30 +276,28 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
-    /// Leaves only `scale` of the limit for everybody, from the next charge on, until another scale is
-    /// set. Costs the same for one key as for a million, and nothing stored changes: at [`Scale::ONE`]
-    /// all is as it was. What a key is told (what is left, how long to wait) is true under the scale. See
-    /// [`crate::algorithm::scale`] for what it comes to in each algorithm.
+    /// Scales the limit for all keys, from the next charge on, until another scale is set. Costs the same for one
+    /// key as for a million, and nothing stored changes: [`Scale::ONE`] restores the plain limit. Reported
+    /// remainders and waits hold under the scale. [`crate::algorithm::scale`] defines the effect on each
+    /// algorithm.
     ///
     /// ```
-    /// use tollgate::{Limit, Limiter, ManualClock, Scale};
-    /// let limiter = Limiter::with_clock(Limit::token_bucket("5/s".parse()?, 10)?, ManualClock::new())?;
-    /// limiter.set_scale(Scale::from_q16(32_768)); // one half
-    /// assert_eq!(limiter.charge("a", 1).remaining(), 4);
-    /// limiter.set_scale(Scale::ONE);
-    /// assert_eq!(limiter.peek("a", 0).remaining(), 8); // the one was bought for two
+    /// use tollgate::{Limit, Limiter, ManualClock, Scale}; let limiter =
+    /// Limiter::with_clock(Limit::token_bucket("5/s".parse()?, 10)?, ManualClock::new())?;
+    /// limiter.set_scale(Scale::from_q16(32_768)); // one half assert_eq!(limiter.charge("a", 1).remaining(), 4);
+    /// limiter.set_scale(Scale::ONE); assert_eq!(limiter.peek("a", 0).remaining(), 8); // one unit cost two
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_scale(&self, scale: Scale) {
         self.inner.table.set_scale(scale);
     }
 
-    /// How much of the limit is left; see [`Limiter::set_scale`].
+    /// The current scale; see [`Limiter::set_scale`].
     pub fn scale(&self) -> Scale {
         self.inner.table.scale()
     }
 
-    /// The limit in force, whatever is left of it under pressure.
+    /// The active limit, without its scale.
     pub fn limit(&self) -> Limit {
         self.inner
             .limit
@@ -320,7 +316,7 @@ impl<C: Clock> Limiter<C> {
         self.inner.table.capacity()
     }
 
-    /// Keys that are in use. Counts them, so it is not for the way of a request.
+    /// Keys in use. Counts them, so do not call it on the request path.
     pub fn live_keys(&self) -> usize {
         self.inner.table.live_keys(self.inner.clock.now())
     }
@@ -336,7 +332,7 @@ impl<C: Clock> Limiter<C> {
         self.inner.table.overflowed()
     }
 
-    /// The calendar periods that its windows are, if they are.
+    /// The calendar periods of its windows, if it follows a calendar.
     pub fn periods(&self) -> Option<&Periods> {
         self.inner.table.periods()
     }
@@ -354,7 +350,7 @@ impl<C: Clock> Limiter<C> {
     }
 }
 
-/// One limit for everybody: a limiter without keys.
+/// A limiter without keys: one limit for all requests.
 ///
 /// ```
 /// use tollgate::{Limit, UnkeyedLimiter};
@@ -399,12 +395,12 @@ impl<C: Clock> UnkeyedLimiter<C> {
         self.limiter.check_n(&(), cost)
     }
 
-    /// Takes `cost` units, if they may pass, and tells what is left.
+    /// Takes `cost` units, if they may pass, and reports what is left.
     pub fn charge(&self, cost: u64) -> Decision {
         self.limiter.charge(&(), cost)
     }
 
-    /// Tells what a charge would come to, and takes nothing.
+    /// Reports what a charge would do, and takes nothing.
     pub fn peek(&self, cost: u64) -> Decision {
         self.limiter.peek(&(), cost)
     }

@@ -2,10 +2,10 @@
 //!
 //! # Theory
 //!
-//! A bucket of capacity `C` earns one unit every `T`. Let the *backlog* be the time it needs to be
-//! full again: `W = (missing units) * T`. It shrinks by one second a second, so the moment
-//! `TAT = now + W` stands still between charges, and storing it stores everything. With `B = C * T`,
-//! a cost `c` passes at `now` if and only if
+//! A bucket of capacity `C` earns one unit every `T`. Let the *backlog* be the time it needs to be full again: `W
+//! = (missing units) * T`. It shrinks by one second a second, so the moment `TAT = now + W` does not change
+//! between charges, and storing it stores the whole state. With `B = C * T`, a cost `c` passes at `now` if and
+//! only if
 //!
 //! ```text
 //! max(TAT, now) + c*T - now  <=  B        and then  TAT = max(TAT, now) + c*T
@@ -16,11 +16,10 @@
 //!
 //! # Exact for every ratio
 //!
-//! `T` need not be a whole number of nanoseconds. Reduce the rate to `n` units in `p` nanoseconds and
-//! count time in units of `1/n` ns: one unit of cost is `p` ticks, one nanosecond is `n` ticks, all
-//! integers and nothing rounded. Only where `n` is above 2^20 or `C*p` above 2^61 is `T` rounded, and
-//! then **up**: never more than was promised, slower by less than 4e-8 for rates people write
-//! ([`Bucket::is_exact`] tells).
+//! `T` need not be a whole number of nanoseconds. Reduce the rate to `n` units in `p` nanoseconds and count time
+//! in units of `1/n` ns: one unit of cost is `p` ticks, one nanosecond is `n` ticks, all integers and nothing
+//! rounded. Only where `n` is above 2^20 or `C*p` above 2^61 is `T` rounded, and then **up**: never more than was
+//! promised, slower by less than 4e-8 for usual rates ([`Bucket::is_exact`] reports which).
 //!
 //! # Invariant
 //!
@@ -30,13 +29,13 @@
 //!
 //! # When the clock steps back
 //!
-//! The TAT stands still, so time already credited is not credited again and callers wait longer. If
-//! the TAT lies more than a second beyond what a pass could have left, the clock was set: the bucket
-//! restarts *empty* at the new now.
+//! The TAT does not change, so time already credited is not credited again and callers wait longer. If the TAT
+//! lies more than a second beyond what a pass could have left, the clock was set: the bucket restarts *empty* at
+//! the new now.
 //!
 //! # Under a scale
 //!
-//! A unit is dearer: `p` is stretched, the depth stays. [`super::scale`] has the proof.
+//! A unit has a higher price: `p` grows, the depth stays. [`super::scale`] has the proof.
 //!
 //! # Why not two words (level and last update)
 //!
@@ -70,7 +69,7 @@ pub struct Bucket {
     n: u64,
     /// Ticks that one unit of cost is worth.
     p: u64,
-    /// What it is worth without pressure; `p` is never less.
+    /// The same without pressure; `p` is never less.
     unscaled: u64,
     /// Ticks in a full bucket.
     depth: u64,
@@ -127,8 +126,7 @@ impl Bucket {
         Bucket::holding(rate, 1, tolerance)
     }
 
-    /// A bucket that holds `capacity` units and what `rate` earns in `more`, be it a whole number of
-    /// units or not.
+    /// A bucket that holds `capacity` units and what `rate` earns in `more`, including fractions of a unit.
     pub(super) fn holding(rate: Rate, capacity: u64, more: Span) -> Result<Bucket, LimitError> {
         let base = Bucket::new(rate, capacity)?;
         let depth = u128::from(more.as_nanos()) * u128::from(base.n) + u128::from(base.depth);
@@ -138,7 +136,7 @@ impl Bucket {
         }
     }
 
-    /// Is the rate kept exactly, or was the time for a unit rounded up?
+    /// Whether the rate is kept exactly. Otherwise the time for a unit was rounded up.
     pub const fn is_exact(&self) -> bool {
         self.exact
     }
@@ -152,7 +150,7 @@ impl Bucket {
     /// Ticks to nanoseconds, rounded **up**: a wait one nanosecond short would be refused again.
     #[inline]
     const fn nanos(&self, ticks: u64) -> u64 {
-        // Most rates that people write reduce to one tick a nanosecond: spare them the division.
+        // Most rates reduce to one tick a nanosecond, which needs no division.
         if self.n == 1 {
             ticks
         } else {
@@ -160,8 +158,8 @@ impl Bucket {
         }
     }
 
-    /// How far the TAT lies ahead of `now`, and whether that is too far to be anything but a clock
-    /// that was set back; then the bucket counts as just emptied.
+    /// How far the TAT lies ahead of `now`, and whether the clock was set back, because the distance is impossible
+    /// otherwise. The bucket then counts as just emptied.
     #[inline]
     const fn ahead(&self, word: Option<u64>, ticks: u64) -> (u64, bool) {
         let Some(tat) = word else { return (0, false) };
@@ -184,7 +182,7 @@ impl Bucket {
         }
     }
 
-    /// Pressure alone makes nothing impossible: what a bucket holds in better times takes all of it.
+    /// A scale alone makes no cost impossible: a cost above the scaled bucket takes the whole bucket.
     #[cold]
     const fn whole_for(&self, cost: u64) -> Option<u64> {
         match cost.checked_mul(self.unscaled) {
@@ -193,7 +191,7 @@ impl Bucket {
         }
     }
 
-    /// Units in a full bucket, bought one by one. At least one, if it holds one in better times.
+    /// Units in a full bucket, charged one by one. At least one, if it holds one without pressure.
     const fn holds(&self) -> u64 {
         match self.depth / self.p {
             0 if self.depth >= self.unscaled => 1,
@@ -211,7 +209,7 @@ impl Bucket {
         }
     }
 
-    /// What a charge comes to that does not pass. Apart, so that those that pass do not carry it.
+    /// The step of a refused charge. Separate, so that the passing path stays small.
     #[inline(never)]
     fn refused(&self, word: Option<u64>, ticks: u64, need: u64) -> Step {
         let (raw, repaired) = self.ahead(word, ticks);
@@ -232,8 +230,8 @@ impl Bucket {
         (self.n, self.unscaled)
     }
 
-    /// Gives back what a charge took beyond what was used, only if nothing was charged after it. By the unscaled
-    /// price: no charge has paid less, so if what is out is worth no more, no later charge is part of it.
+    /// Gives back what a charge took beyond what was used, only if nothing was charged after it. At the unscaled
+    /// price: no charge paid less, so if the backlog is worth no more, no later charge is part of it.
     pub(super) fn refund_last(&self, word: u64, now: Moment, refund: &Refund) -> Option<u64> {
         let Refund {
             charged,
@@ -302,8 +300,8 @@ impl PackedAlgorithm for Bucket {
     }
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
-        // What refilled since `issued` would have overflowed a bucket that was never charged, so
-        // only the rest comes back. At the unscaled price: nobody has paid less, whatever the scale was.
+        // What refilled since `issued` would have overflowed a bucket that was never charged, so only the rest
+        // comes back. At the unscaled price: no charge paid less, under any scale.
         let refilled = now.since(issued).as_nanos().saturating_mul(self.n);
         let back = cost.saturating_mul(self.unscaled).saturating_sub(refilled);
         if back == 0 {
@@ -444,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_people_write_are_kept_exactly() {
+    fn usual_rates_are_kept_exactly() {
         for (rate, n, p) in [
             ("5/s", 1, 200_000_000),
             ("7/3s", 7, 3_000_000_000),
@@ -497,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn settling_up_takes_what_is_there_and_tells_the_rest() {
+    fn a_late_cost_takes_what_is_left_and_returns_the_unpaid_units() {
         let b = bucket("1/s", 10);
         let (word, unpaid) = b.charge_saturating(None, at(0), 14);
         assert_eq!(unpaid, 4);

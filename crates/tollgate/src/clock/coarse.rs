@@ -1,14 +1,14 @@
-//! A clock that somebody else reads: one thread looks at the time a thousand times a second, and
-//! everyone else loads what it saw.
+//! A clock that one thread reads for all others: it reads the time a thousand times a second, and other threads
+//! load the result.
 //!
 //! # What lateness does
 //!
-//! The clock shows the time of the last tick, so it is late by at most one tick and however long the
-//! system keeps the ticking thread from running ([`CoarseClock::worst_lateness`] tells the longest
-//! seen). It is never early. Late time refills late, so over any stretch of *this* clock's time no
-//! limit admits more than promised; seen with an exact clock, a window of length `w` may be found to
-//! hold what `w + lateness` allows: a bucket of `C` and `r` a second admits at most
-//! `C + r * (w + lateness)`. At a lateness of 1 ms that is a whole unit only from 1000 a second on.
+//! The clock shows the time of the last tick, so it is late by at most one tick and however long the system keeps
+//! the ticking thread from running ([`CoarseClock::worst_lateness`] reports the longest seen). It is never early.
+//! Late time refills late, so over any stretch of *this* clock's time no limit admits more than promised; seen
+//! with an exact clock, a window of length `w` may be found to hold what `w + lateness` allows: a bucket of `C`
+//! and `r` a second admits at most `C + r * (w + lateness)`. At a lateness of 1 ms that is a whole unit only from
+//! 1000 a second on.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -93,11 +93,11 @@ mod tests {
         let mut latest = 0;
         loop {
             let before = clock.shared.exact.fresh().as_nanos();
-            let told = clock.now().as_nanos();
+            let reading = clock.now().as_nanos();
             let exact = clock.shared.exact.fresh().as_nanos();
-            assert!(told <= exact, "early");
+            assert!(reading <= exact, "early");
             // By the reading before it: what passes after it is this thread's own lateness.
-            latest = latest.max(before.saturating_sub(told));
+            latest = latest.max(before.saturating_sub(reading));
             if exact > if cfg!(miri) { 1_000_000 } else { 50_000_000 } {
                 break;
             }

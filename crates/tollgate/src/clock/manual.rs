@@ -1,4 +1,4 @@
-//! A clock that stands still until it is moved.
+//! A clock that is set by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

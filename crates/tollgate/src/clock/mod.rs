@@ -1,10 +1,10 @@
-//! Where time comes from. The only module that reads a clock; everyone else gets a [`Moment`].
+//! Clocks. This is the only module that reads one; all others get a [`Moment`].
 //!
 //! | clock | late by | cost | for |
 //! |---|---|---|---|
 //! | [`MonotonicClock`] | nothing | one or two dozen ns | the default |
 //! | [`CoarseClock`] | one tick (1 ms) and what its thread is kept waiting | a load | millions of charges a second |
-//! | [`ManualClock`] | as you please | a load | tests and simulations |
+//! | [`ManualClock`] | as set | a load | tests and simulations |
 
 mod coarse;
 mod manual;
@@ -16,7 +16,7 @@ pub use monotonic::MonotonicClock;
 
 use crate::time::Moment;
 
-/// A source of moments. Cheap to clone: clones tell the same time.
+/// A source of moments. Cheap to clone: clones report the same time.
 ///
 /// ```
 /// use tollgate::{Clock, Limiter, Moment};
@@ -37,12 +37,11 @@ use crate::time::Moment;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Clock: Clone + Send + Sync + 'static {
-    /// Now, as cheaply as this clock can tell. May be a little late, never early.
+    /// The current moment, as cheaply as possible. May be slightly late, never early.
     fn now(&self) -> Moment;
 
-    /// Now, read no earlier than everything that this thread has seen before: no moment that another
-    /// thread acted on before it let go of a lock is later. Asked for only when a key is added or
-    /// something is given back.
+    /// The current moment, read after everything that this thread has seen: no moment that another thread used
+    /// before it released a lock is later. Used only when a key is added or a charge is refunded.
     fn fresh(&self) -> Moment {
         self.now()
     }

@@ -3,19 +3,18 @@
 //!
 //! # Theory
 //!
-//! Asking the system for the time costs more than deciding a request. Where the kernel's own clock
-//! source is the cycle counter, the counter can be read directly: `ns = ns0 + (cycles - cycles0) *
-//! ratio`, with an *anchor* (`cycles0`, `ns0`, `ratio`) that is taken anew from the system's clock
-//! every few dozen milliseconds, by whoever finds it old. So drift does not add up, and a counter that
-//! jumps (a virtual machine that was moved) is noticed at once and costs one anchor.
+//! Asking the system for the time costs more than deciding a request. Where the kernel's own clock source is the
+//! cycle counter, the counter can be read directly: `ns = ns0 + (cycles - cycles0) * ratio`, with an *anchor*
+//! (`cycles0`, `ns0`, `ratio`) that the first reader of an old anchor renews from the system's clock, every few
+//! dozen milliseconds. So drift does not add up, and a counter that jumps (a virtual machine that was moved) is
+//! noticed at once and costs one anchor.
 //!
 //! # Invariant
 //!
-//! Time never runs backward: a new anchor starts no earlier than the latest moment that the old one
-//! could have told. It is ahead of the system's clock by at most what the counter drifts in one
-//! anchor's life (microseconds; the ratio is measured over the life of the clock), and that is taken
-//! back by standing still. Where the kernel does not trust the counter, neither do we: every reading
-//! then asks the system.
+//! Time never runs backward: a new anchor starts no earlier than the latest moment that the old one could have
+//! returned. It is ahead of the system's clock by at most what the counter drifts in one anchor's life
+//! (microseconds; the ratio is measured over the life of the clock), and that is corrected by pausing. Where the
+//! kernel does not trust the counter, this clock does not use it: every reading then asks the system.
 //!
 //! # Why not a clock that is calibrated once
 //!
@@ -48,10 +47,9 @@ struct Shared {
     start: u64,
     origin: Instant,
     anchor: AnchorCell,
-    /// Held by whoever takes a new anchor; holds the first reading, against which the ratio is
-    /// measured.
+    /// Held while a new anchor is taken; holds the first reading, against which the ratio is measured.
     first: Mutex<Option<(u64, u64)>>,
-    /// May the counter be read at all?
+    /// Whether the counter may be used.
     trusted: AtomicBool,
 }
 
@@ -120,9 +118,8 @@ impl MonotonicClock {
         MonotonicClock::with_start(Moment::ORIGIN)
     }
 
-    /// A clock that starts at the wall clock's time since 1970, and from then on runs on without it:
-    /// windows then begin with the minutes that people see, and a state outlives the process. A wall
-    /// clock before 1970 counts as 1970.
+    /// A clock that starts at the wall clock's time since 1970, and then runs without it: windows begin with the
+    /// minutes of the wall clock, and state outlives the process. A wall clock before 1970 counts as 1970.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the module that reads time"
@@ -151,7 +148,7 @@ impl MonotonicClock {
     }
 
     #[inline(always)]
-    fn tell(&self, cycles: impl Fn() -> Option<u64>) -> Moment {
+    fn moment_at(&self, cycles: impl Fn() -> Option<u64>) -> Moment {
         if let Some(anchor) = self.shared.anchor.read()
             && let Some(cycles) = cycles()
         {
@@ -171,9 +168,8 @@ impl Shared {
         self.start.saturating_add(elapsed)
     }
 
-    /// The counter and the system's clock at one moment. The counter is read last: if this thread is
-    /// stopped in between, the anchor tells a time that is late, never one that is early. The closest
-    /// of a few readings counts.
+    /// The counter and the system's clock at one moment. The counter is read last: if this thread is stopped in
+    /// between, the anchor is late, never early. The closest of a few readings counts.
     fn both(&self) -> Option<(u64, u64)> {
         let mut closest: Option<(u64, u64, u64)> = None;
         for _ in 0..4 {
@@ -188,14 +184,13 @@ impl Shared {
         closest.map(|(_, cycles, system)| (cycles, system))
     }
 
-    /// Reads the system's clock, and takes a new anchor if nobody else is doing so.
+    /// Reads the system's clock, and takes a new anchor unless another thread does.
     #[cold]
     fn ask_the_system(&self) -> Moment {
         if !self.trusted.load(Relaxed) {
             return Moment::from_nanos(self.system_ns());
         }
-        // Whoever comes second waits: had it gone on with a reading of its own, it could be behind
-        // what the new anchor tells a moment later.
+        // A second thread waits: with a reading of its own it could be behind the new anchor a moment later.
         let Ok(mut first) = self.first.lock() else {
             return Moment::from_nanos(self.system_ns());
         };
@@ -208,7 +203,7 @@ impl Shared {
         if let Some(old) = old.filter(|a| a.life > 0) {
             let elapsed = cycles.wrapping_sub(old.cycles);
             if elapsed < old.life {
-                return Moment::from_nanos(old.after(elapsed)); // somebody was quicker
+                return Moment::from_nanos(old.after(elapsed)); // another thread has taken one
             }
             now = now.max(old.after(old.life));
         }
@@ -238,8 +233,7 @@ fn ratio(cycles: u64, ns: u64) -> Option<u64> {
     if cycles == 0 {
         return None;
     }
-    // Rounded down: the counter then runs behind the system's clock, never ahead, as far as it can
-    // be helped.
+    // Rounded down: the counter then runs behind the system's clock, never ahead, as far as possible.
     let ratio = (u128::from(ns) << RATIO_BITS) / u128::from(cycles);
     u64::try_from(ratio)
         .ok()
@@ -268,12 +262,12 @@ fn kernel_trusts_the_counter() -> bool {
 impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> Moment {
-        self.tell(cycles)
+        self.moment_at(cycles)
     }
 
     #[inline]
     fn fresh(&self) -> Moment {
-        self.tell(cycles_in_order)
+        self.moment_at(cycles_in_order)
     }
 }
 
@@ -317,11 +311,11 @@ mod tests {
         let mut worst = 0;
         while clock.shared.system_ns() < if cfg!(miri) { 1_000 } else { 300_000_000 } {
             let before = clock.shared.system_ns();
-            let told = clock.now().as_nanos();
+            let reading = clock.now().as_nanos();
             let after = clock.shared.system_ns();
             worst = worst
-                .max(before.saturating_sub(told))
-                .max(told.saturating_sub(after));
+                .max(before.saturating_sub(reading))
+                .max(reading.saturating_sub(after));
         }
         // One anchor's drift. A machine that stops a thread between two of the three readings only
         // widens the interval that the middle one must lie in.
@@ -329,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speed_that_no_processor_has_is_not_believed() {
+    fn an_impossible_counter_speed_is_rejected() {
         assert!(ratio(0, 1).is_none());
         assert!(ratio(1, 1_000_000_000).is_none());
         assert!(ratio(u64::MAX, 1).is_none());

@@ -24,7 +24,7 @@ fn similar_keys_have_different_hashes() {
             "{len} times x"
         );
     }
-    seen.clear(); // keys of different types are not told apart
+    seen.clear(); // keys of different types may be equal
     for i in 0..10_000u64 {
         assert!(seen.insert(secret.hash(&i)));
     }

@@ -1,8 +1,8 @@
 //! The fast path: a token bucket at full scale, and a key that is in its home line or the line beside it.
 //!
-//! Nearly all charges are of this kind. The steps are those of `slot_ops`, with the bucket's step on its encoded words
-//! ([`FastBucket`]). Nothing is passed by reference and nothing is called, so that all of it stays in registers.
-//! Whatever is not of this kind returns `None`, and the caller takes the general path.
+//! Nearly all charges are of this kind. The steps are those of `slot_ops`, with the bucket's step on its encoded
+//! words ([`FastBucket`]). Nothing is passed by reference and nothing is called, so that all of it stays in
+//! registers. All other charges return `None`, and the caller takes the general path.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 

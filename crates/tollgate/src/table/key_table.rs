@@ -424,7 +424,7 @@ impl KeyTable {
         for_table!(&self.keys, table => table.set_scale(scale), log => log.set_scale(scale));
     }
 
-    /// The scale in force.
+    /// The current scale.
     pub(crate) fn scale(&self) -> Scale {
         for_table!(&self.keys, table => table.scale(), log => log.scale())
     }
@@ -453,7 +453,7 @@ impl KeyTable {
         for_table!(&self.keys, table => table.overflowed(), log => log.overflowed())
     }
 
-    /// Does it hand out slots?
+    /// Whether it is a leaky bucket, which assigns slots.
     pub(crate) fn is_leaky_bucket(&self) -> bool {
         matches!(self.keys, Keys::Queue(_))
     }

@@ -105,7 +105,7 @@ pub(super) const fn home_line(hash: u64) -> usize {
 
 /// The stamp for an epoch and a generation. Never zero, so that a key of zero is an empty slot.
 pub(super) const fn stamp(generation: u64, epoch: u64) -> u16 {
-    // Three generations are told apart; there are never more than two at once.
+    // Three generations are distinct; there are never more than two at once.
     (((generation % 3 + 1) << EPOCH_BITS) as u16) | (epoch & EPOCH_MASK) as u16
 }
 
@@ -142,11 +142,11 @@ pub(super) enum StampAge {
     Future,
 }
 
-/// With what a slot is read: the limit in force, the one before it, and now.
+/// The context for reading a slot: the active limit, the previous one, and the moment.
 pub(super) struct ReadContext<'a, A> {
     pub(super) age: StampAge,
     pub(super) limit: &'a A,
-    /// The stamp in force.
+    /// The current stamp.
     pub(super) stamp: u16,
     /// The limit of the generation before, which some slots may still be stamped with.
     pub(super) before: &'a A,
@@ -167,7 +167,7 @@ pub(super) fn read_slot<A: PackedAlgorithm>(
     } else {
         context.before
     };
-    // The signed difference of the epochs, as far as the stamp can tell.
+    // The signed difference of the epochs, modulo the range of the stamp.
     let unused = 64 - EPOCH_BITS;
     let ahead =
         ((limit.epoch(now).number.wrapping_sub(u64::from(written)) << unused) as i64) >> unused;

@@ -21,7 +21,7 @@ use crate::raw::Zeroed;
 use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 use crate::time::{Moment, Span};
 
-/// Shards at the most: enough that threads rarely meet.
+/// Most shards: enough that threads rarely contend.
 const SHARDS_MAX: usize = 64;
 /// Places beyond its home in which a key may be. At three quarters full a run is rarely a dozen long.
 const WINDOW: usize = 128;
@@ -106,8 +106,8 @@ impl Shard {
         self.window(hash).find(|p| self.index[*p].hash == hash)
     }
 
-    /// A place for a key that has none, cleared; its state in the overflow is inherited. None if every
-    /// place within reach is live.
+    /// A place for a key that has none, cleared; it starts from its state in the overflow. `None` if every place
+    /// within reach is live.
     fn add(&mut self, hash: u64, now: Moment) -> Option<usize> {
         let place = self.window(hash).find(|p| self.is_free(*p, now))?;
         let overflow = self.overflow_place(hash);
@@ -223,7 +223,7 @@ impl LogTable {
         outcome(step, newest.unwrap_or(now), origin)
     }
 
-    /// Puts another limit in force. Rings that are too short for it are laid out anew.
+    /// Activates another limit. Rings that are too short for it are reallocated.
     pub(crate) fn change(&self, limit: Log) -> Result<(), LimitError> {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,7 +251,7 @@ impl LogTable {
         Ok(())
     }
 
-    /// Leaves only `scale` of the limit, from the next charge on.
+    /// Scales the limit, from the next charge on.
     pub(crate) fn set_scale(&self, scale: Scale) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +293,7 @@ impl LogTable {
         }
     }
 
-    /// Logs with room for `max_keys` that go on where the saved ones were.
+    /// Restores saved logs, with room for `max_keys`.
     pub(crate) fn restored(
         max_keys: usize,
         from: &mut SnapshotReader<'_>,

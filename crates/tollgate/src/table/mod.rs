@@ -21,16 +21,17 @@
 //!
 //! # Growth
 //!
-//! The region for `max_keys` is reserved at once but takes memory only where it is used. The table starts with a few
-//! segments and grows by one segment at a time (`PackedTable::grow`). A split moves half of the slots of a segment, under its
-//! lock, to the same places of a new one. Charges of other segments go on. A charge that meets a moving slot waits for
-//! these few microseconds.
+//! The region for `max_keys` is reserved at once but takes memory only where it is used. The table starts with a
+//! few segments and grows by one segment at a time (`PackedTable::grow`). A split moves half of the slots of a
+//! segment, under its lock, to the same places of a new one. Charges of other segments continue. A charge that
+//! meets a moving slot waits for these few microseconds.
 //!
 //! # Words wrap, so slots have stamps
 //!
 //! Beside the 48 bits lies a 16-bit *stamp*: the epoch in which the word was last re-keyed or checked
-//! (`PackedAlgorithm::epoch`), and the generation of the limit. A slot with another stamp than the caller expects is
-//! read under the lock, where the difference of the epochs tells whether the word still means what it seems to mean.
+//! (`PackedAlgorithm::epoch`), and the generation of the limit. A slot with another stamp than the caller expects
+//! is read under the lock, where the difference of the epochs decides whether the word still has its apparent
+//! meaning.
 //!
 //! The table is swept on two occasions, and on no others: when the limit changes, and before the epochs themselves
 //! wrap, which is once in days for the shortest windows and never for the others. A sweep brings every slot to the

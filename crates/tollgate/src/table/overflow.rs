@@ -52,8 +52,8 @@ impl Overflow {
         }
     }
 
-    /// Has any newcomer ever been without a slot? Relaxed is enough: whoever adds a key holds the lock
-    /// of the segment that overflowed this same key away, if it ever was.
+    /// Whether any new key has ever been without a slot. Relaxed is enough: the thread that adds a key holds the
+    /// lock of the segment that put this key into the overflow, if it ever was there.
     pub(super) fn is_in_use(&self) -> bool {
         self.overflowed.load(Relaxed) > 0
     }

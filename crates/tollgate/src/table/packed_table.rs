@@ -1,5 +1,4 @@
-//! The table itself: find, charge, add. The module above has the theory; what is done to it as a whole
-//! is in `upkeep`.
+//! The table: find, charge, add. The parent module has the theory; operations on the whole table are in `resize`.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -28,14 +27,14 @@ const NEAR: usize = 4;
 /// Splits for each segment that is found to be full: more than one, so that splitting is done long
 /// before the last segment is in need of it.
 const SPLITS_AT_ONCE: usize = 2;
-/// Splits to wait for before a newcomer without a slot joins the overflow: half a millisecond of them.
+/// Splits to wait for before a new key without a slot joins the overflow: half a millisecond of them.
 const GROW_TRIES: u32 = 64;
 
 /// A table of keys that share one limit.
 // In this order: what each charge reads lies on the first two cache lines.
 #[repr(C)]
 pub(crate) struct PackedTable<A> {
-    /// The limit and the epoch in force.
+    /// The active limit and epoch.
     pub(super) current: ActiveLimitCell<A>,
     /// The segments in use, as [`Shape::to_word`].
     pub(super) shape: AtomicU64,
@@ -45,25 +44,24 @@ pub(crate) struct PackedTable<A> {
     pub(super) reach: Reach,
     pub(super) segments: Box<[Segment]>,
     pub(super) overflow: Overflow,
-    /// Held while the limit or the epoch in force changes.
+    /// Held while the active limit or epoch changes.
     pub(super) changing: Mutex<Changes>,
-    /// The limit before the one in force, which slots that were not looked at since may still be
-    /// stamped with.
+    /// The previous limit, whose stamp slots may have that were not read since.
     pub(super) before: ActiveLimitCell<A>,
-    /// Held while a segment is split; whoever does not get it does without.
+    /// Held while a segment is split; a thread that does not get it continues without.
     pub(super) growing: Mutex<()>,
 }
 
-/// What whoever changes something has to know.
+/// The state of changes.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// Counts the limits that were in force.
+    /// Counts the limits that were active.
     pub(super) generation: u64,
     /// The epoch of the last sweep.
     pub(super) swept: u64,
 }
 
-/// What a step on a key came to.
+/// The result of a step on a key.
 pub(crate) struct Applied<A, R> {
     pub(crate) result: R,
     /// The state afterwards, or as it would be.
@@ -116,12 +114,12 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         })
     }
 
-    /// The limit in force, without pressure.
+    /// The active limit, without pressure.
     pub(crate) fn limit(&self) -> A {
         self.current.read().limit
     }
 
-    /// How much of the limit is left.
+    /// The scale of the limit.
     pub(crate) fn scale(&self) -> Scale {
         self.current.read().scale
     }
@@ -132,19 +130,19 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         lines * (size_of::<Line>() + 1) + self.extent.most * size_of::<Segment>() + Overflow::BYTES
     }
 
-    /// Newcomers that were decided on a shared allowance because no slot was free.
+    /// Decisions on new keys by a shared allowance, because no slot was free.
     pub(crate) fn overflowed(&self) -> u64 {
         self.overflow.overflowed()
     }
 
     #[inline(always)]
     pub(super) fn shape(&self) -> Shape {
-        // Acquire pairs with the Release in `grow`: whoever sees the new shape sees what was moved.
+        // Acquire pairs with the Release in `grow`: a thread that sees the new shape sees the moved slots.
         Shape::from_word(self.shape.load(Acquire))
     }
 
-    /// The home line of a key. Good for as long as the table does not grow; after that a key is found
-    /// the slow way.
+    /// The home line of a key. Good for as long as the table does not grow; after that a key is found on the slow
+    /// path.
     #[inline(always)]
     pub(crate) fn home(&self, hash: u64) -> usize {
         // At most 2^24 segments: the product does not overflow.
@@ -285,7 +283,7 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         self.apply_slow(hash, intent, now, fresh, step)
     }
 
-    /// Where a key seems to be, if it has the stamp in force. Not finding it proves nothing.
+    /// The apparent slot of a key with the current stamp. Not finding it proves nothing.
     #[inline(always)]
     fn find_any(&self, hash: u64, key: u64) -> Option<(&Line, usize)> {
         let home = self.home(hash);
@@ -362,9 +360,9 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         let mut tries = 0;
         loop {
             let (segment, guard) = self.lock_segment_of(hash);
-            // Under the lock nobody else adds, moves or replaces keys here. The clock is read again
-            // under it: a reading from before it may be older than the expiry of a slot that this
-            // very key had and lost meanwhile, and would count that time a second time.
+            // Under the lock no other thread adds, moves or replaces keys here. The clock is read again under it:
+            // a reading from before it may be older than the expiry of a slot that this very key had and lost
+            // meanwhile, and would count that time a second time.
             let now = fresh().max(now);
             let current = self.current.read();
             // Words are kept by the limit itself, and decided on under its scale.
@@ -506,8 +504,8 @@ impl<A: PackedAlgorithm> PackedTable<A> {
                 // Only under the lock is it relied on.
                 let furthest = reach.load(Relaxed).max(distance as u8);
                 reach.store(furthest, Relaxed);
-                // Release: whoever sees this key sees that the word was claimed before it. The word
-                // is written last; until then nobody can charge the slot.
+                // Release: a thread that sees this key sees that the word was claimed before it. The word is
+                // written last; until then no thread can charge the slot.
                 line.keys[slot].store(tag(hash) | u64::from(context.stamp), Release);
                 line.words[slot].store(word, Release);
                 return true;

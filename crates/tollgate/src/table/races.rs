@@ -84,7 +84,7 @@ fn two_threads_adding_one_key_share_its_slot() {
 }
 
 #[test]
-fn the_last_unit_is_sold_once() {
+fn the_last_unit_is_taken_once() {
     exhaust(|| {
         let table = Arc::new(PackedTable::new(bucket(2), 3).unwrap());
         assert!(check(&table, hash(1, false), at(1)));
@@ -121,7 +121,7 @@ fn a_slot_taken_over_is_not_charged_for_the_old_key() {
         for i in 2..5 {
             assert!(
                 !take(&table, hash(i, false), at(10), 15),
-                "nobody else was forgotten"
+                "no other key was dropped"
             );
         }
     });

@@ -1,4 +1,4 @@
-//! Operations on a whole table while charges go on: count, grow, change the limit, sweep.
+//! Operations on a whole table while charges continue: count, grow, change the limit, sweep.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,8 +13,8 @@ use crate::algorithm::scale::Scale;
 use crate::raw::{Line, SLOTS};
 use crate::time::Moment;
 
-/// Eras between two sweeps: an eighth of what a stamp can tell apart, so that stamps from before and
-/// after the sweep are never mistaken for each other, in either direction of the clock.
+/// Epochs between two sweeps: an eighth of the range of a stamp, so that stamps from before and after the sweep
+/// are never confused, in either direction of the clock.
 const SWEEP_EVERY: u64 = 1 << (EPOCH_BITS - 3);
 
 /// Segments from which on the table is worth huge pages: two megabytes.
@@ -48,7 +48,7 @@ impl<A: PackedAlgorithm> PackedTable<A> {
     ) -> impl Iterator<Item = R> + 'a {
         let mut segment = 0;
         std::iter::from_fn(move || {
-            // The shape is read anew each time: segments that come while this goes on are seen too.
+            // The shape is read again each time, so that segments added meanwhile are included.
             let more = segment < self.shape().segments;
             let _guard = more.then(|| self.segments[segment].lock())?;
             let current = self.current.read();
@@ -65,8 +65,8 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         })
     }
 
-    /// Splits the next segment in two, if the table may still grow. If another thread is at it, waits
-    /// for that one or leaves it to it.
+    /// Splits the next segment in two, if the table may still grow. If another thread splits it, waits for that
+    /// thread or leaves it to it.
     pub(crate) fn grow(&self, wait: bool) {
         let _growing = match self.growing.try_lock() {
             Ok(growing) => growing,
@@ -105,10 +105,10 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         self.shape.store(grown.to_word(), Release);
     }
 
-    /// Puts another limit of the same kind in force. Usage is kept (`PackedAlgorithm::convert`).
+    /// Activates another limit of the same kind. Usage is kept (`PackedAlgorithm::convert`).
     pub(crate) fn change(&self, limit: A, now: Moment) {
         let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is too old to be told apart must not be converted.
+        // A stamp that is too old to be distinguished must not be converted.
         self.advance_epoch(&mut changes, now);
         let old = self.current.read();
         let limit = limit.keeping_layout_of(&old.limit);
@@ -121,13 +121,13 @@ impl<A: PackedAlgorithm> PackedTable<A> {
             changes.generation,
             epoch,
         ));
-        // From here on slots with the old stamp are converted by whoever meets them; this converts
-        // the rest, so that the next change finds none that are older than it.
+        // From here on every thread converts slots with the old stamp when it reads them. This loop converts the
+        // rest, so that the next change finds none that are older.
         self.restamp_all(now, StampAge::Valid);
         changes.swept = epoch.number;
     }
 
-    /// Leaves only `scale` of the limit, from the next charge on. No word changes.
+    /// Scales the limit, from the next charge on. No word changes.
     pub(crate) fn set_scale(&self, scale: Scale) {
         let _changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut current = self.current.read();
@@ -142,8 +142,8 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         }
     }
 
-    /// Puts the epoch of `now` in force if it is another one, and looks at every slot before stamps
-    /// repeat. For most limits an epoch is years.
+    /// Activates the epoch of `now` if it changed, and checks every slot before stamps repeat. For most limits an
+    /// epoch is years.
     fn advance_epoch(&self, changes: &mut Changes, now: Moment) {
         let current = self.current.read();
         if current.holds_at(now) {

@@ -1,4 +1,4 @@
-//! What is done to one slot: find it, charge it, take it over. The proof of safety lives here.
+//! Operations on one slot: find, charge, take over. This module has the proof of safety.
 //!
 //! A slot is a key and a word that are two atomics. The key changes only while the word is [`CLAIM`],
 //! and only one thread at a time claims (it holds the segment's lock). So a charge that
@@ -7,14 +7,14 @@
 //! 2. reads the key and finds it its own,
 //! 3. swaps the word from `w`, or for a refusal reads it again and finds it still `w`,
 //!
-//! has seen key and word as they were together, *unless* between 1 and 3 the slot was taken over and
-//! the new key's word came to be exactly `w`. It cannot: a slot is taken over only when `w` is fresh,
-//! and the word written then is not fresh, so it lies beyond `w`; charges move it further. What moves a
-//! word back (refunds, repairs, another limit) leaves it at or after the moment it is done at, which is
-//! after the take-over, unless the clock itself was set back by more than a second while this thread
-//! stood still between two instructions, and the 64 bits then happen to agree.
+//! has seen key and word as they were together, *unless* between 1 and 3 the slot was taken over and the new key's
+//! word came to be exactly `w`. It cannot: a slot is taken over only when `w` is fresh, and the word written then
+//! is not fresh, so it lies beyond `w`; charges move it further. What moves a word back (refunds, repairs, another
+//! limit) leaves it at or after the moment it is done at, which is after the take-over, unless the clock itself
+//! was set back by more than a second while this thread was stopped between two instructions, and the 64 bits then
+//! happen to agree.
 //!
-//! Loom exhausts this: `two_threads_adding_one_key_share_its_slot`, `the_last_unit_is_sold_once`,
+//! Loom checks all interleavings: `two_threads_adding_one_key_share_its_slot`, `the_last_unit_is_taken_once`,
 //! `a_slot_taken_over_is_not_charged_for_the_old_key`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -51,7 +51,7 @@ pub(super) fn charge_slot<R>(
     step: impl Fn(u64) -> (R, Option<u64>),
 ) -> Option<(R, u64)> {
     let (key_cell, cell) = (&line.keys[slot], &line.words[slot]);
-    // Acquire: if this word was written by whoever gave the slot its key, the key is seen as well.
+    // Acquire: if the thread that set the slot's key wrote this word, the key is seen as well.
     let mut word = cell.load(Acquire);
     loop {
         // Acquire: if this key was written by a take-over, the claim before it is seen below.
@@ -60,8 +60,8 @@ pub(super) fn charge_slot<R>(
         }
         let (result, write) = step(word);
         match write {
-            // AcqRel: Release, so that a charge carries on what the adding of the key published;
-            // Acquire as for the load above, for the next turn.
+            // AcqRel: Release, so that a charge passes on what the addition of the key published; Acquire as for
+            // the load above, for the next turn.
             Some(new) => match cell.compare_exchange_weak(word, new, AcqRel, Acquire) {
                 Ok(_) => return Some((result, new)),
                 Err(there) => word = there,
@@ -74,8 +74,8 @@ pub(super) fn charge_slot<R>(
     }
 }
 
-/// Under the lock: freezes the word of a slot that holds a key, and returns it. Charges that meet it
-/// meanwhile go the slow way and wait for the lock.
+/// Under the lock: freezes the word of a slot that holds a key, and returns it. Charges that read it meanwhile
+/// take the slow path and wait for the lock.
 pub(super) fn claim(cell: &AtomicU64) -> u64 {
     let mut word = cell.load(Acquire);
     loop {
@@ -98,7 +98,7 @@ pub(super) fn take_over<A: PackedAlgorithm>(
     // Relaxed: keys change only under the lock that the caller holds.
     let key = key_cell.load(Relaxed);
     if key == 0 {
-        // Nobody charges a slot without a key.
+        // No thread charges a slot without a key.
         cell.store(CLAIM, Relaxed);
         return true;
     }
@@ -114,10 +114,10 @@ pub(super) fn take_over<A: PackedAlgorithm>(
     }
 }
 
-/// Under the lock: applies `step` to the key's slot, whatever its stamp, and stamps it anew if there is
-/// something to write. The result and the word afterwards. A word that could only be read by repairing or
-/// converting it is written as it was read, unless this is a mere question: else it would be repaired
-/// again, at a later moment, each time.
+/// Under the lock: applies `step` to the key's slot, whatever its stamp, and stamps it anew if there is something
+/// to write. The result and the word afterwards. A word that could only be read by repairing or converting it is
+/// written as it was read, unless the operation only reads. Otherwise it would be repaired again, at a later
+/// moment, each time.
 pub(super) fn apply_locked<A: PackedAlgorithm, R>(
     line: &Line,
     slot: usize,
@@ -155,7 +155,7 @@ pub(super) fn apply_locked<A: PackedAlgorithm, R>(
 pub(super) fn restamp<A: PackedAlgorithm>(line: &Line, slot: usize, context: &ReadContext<'_, A>) {
     let (key_cell, cell) = (&line.keys[slot], &line.words[slot]);
     let key = key_cell.load(Relaxed);
-    // A stamp that is the one in force says that all is well, unless stamps repeat.
+    // The current stamp proves that the word is valid, unless stamps repeat.
     if key == 0 || (key as u16 == context.stamp && context.age == StampAge::Valid) {
         return;
     }

@@ -1,8 +1,8 @@
 //! Saves a table as bytes and restores it: the slots in their places, the active limit, the overflow.
 //!
-//! A table is written segment by segment, each under its lock, while charges go on: every word is one that was there
-//! at some moment of the writing. The table does not grow and its limit does not change meanwhile, so places and stamps
-//! keep their meaning. The scale is not written, because the next process measures the pressure anew.
+//! A table is written segment by segment, each under its lock, while charges continue: every word is one that was
+//! there at some moment of the writing. The table does not grow and its limit does not change meanwhile, so places
+//! and stamps keep their meaning. The scale is not written, because the next process measures the pressure anew.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -70,7 +70,7 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         }
     }
 
-    /// A table with room for `max_keys` that goes on where the saved one was.
+    /// Restores a saved table, with room for `max_keys`.
     pub(crate) fn restored(
         max_keys: usize,
         from: &mut SnapshotReader<'_>,
@@ -81,8 +81,8 @@ impl<A: PackedAlgorithm> PackedTable<A> {
         let since = from.number()?;
         let mut table = PackedTable::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
         let epoch = limit.epoch(Moment::from_nanos(since));
-        let in_force = ActiveLimit::new(limit, Scale::ONE, generation, epoch);
-        table.current.write(&in_force);
+        let active = ActiveLimit::new(limit, Scale::ONE, generation, epoch);
+        table.current.write(&active);
         table.before.write(&ActiveLimit::new(
             before,
             Scale::ONE,

@@ -22,7 +22,7 @@ pub(crate) struct FastBucket {
     reciprocal: u64,
 }
 
-/// What a charge comes to.
+/// The result of a charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FastStep {
     /// It passes with this word.

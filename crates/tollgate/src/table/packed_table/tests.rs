@@ -60,7 +60,7 @@ fn growing_moves_keys_and_loses_none() {
 }
 
 #[test]
-fn words_that_wrap_are_told_apart_by_their_era() {
+fn words_that_wrap_are_distinguished_by_their_epoch() {
     // Eight bits number the parts, so words repeat every 256 s and epochs change every 64.
     let limit = Sliding::new(65_535, Span::from_secs(1), Estimate::Span).unwrap();
     let table = PackedTable::new(limit, 100).unwrap();
@@ -87,6 +87,9 @@ fn words_that_wrap_are_told_apart_by_their_era() {
         assert!(use_up(now), "fresh after {seconds} s");
     }
     now -= 64 << 19;
-    assert!(!use_up(now), "a clock that was set back gives nothing away");
-    assert!(use_up(now + 3), "and locks nobody out");
+    assert!(
+        !use_up(now),
+        "a clock that was set back creates no allowance"
+    );
+    assert!(use_up(now + 3), "and locks no key out");
 }
