@@ -84,9 +84,9 @@ pub(crate) const LINES: usize = 128;
 #[cfg(loom)]
 pub(crate) const LINES: usize = 1;
 
-/// Slots in a segment that are meant to be used: 11 of 16, which is less than 24 bytes for a key. The rest keeps
+/// Slots in a segment that are meant to be used: 45 of 64, which is less than 24 bytes for a key. The rest keeps
 /// probing short: 9 of 100 keys are not in their home line.
-pub(crate) const TARGET: usize = LINES * crate::raw::SLOTS * 11 / 16;
+pub(crate) const TARGET: usize = LINES * crate::raw::SLOTS * 45 / 64;
 
 /// Lines in which a key may live: its home, the other line of that pair, then the pairs after it.
 pub(crate) const WINDOW: usize = if LINES < 64 { LINES } else { 64 };
