@@ -142,7 +142,7 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
     expect_error(
         &[&[REDIS][..], &windows].concat(),
         "a limit by windows has no `--burst`",
-        "leave it out",
+        "omit it",
     );
     let check = "TOLLGATE.CHECK path / header.x-org {key}";
     expect_error(
