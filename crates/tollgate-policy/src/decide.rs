@@ -376,6 +376,7 @@ impl DecisionContext {
 
 /// A decision that waits for a store. Dropped, it is finished in the background and what it took is refunded
 /// ([`DecisionHost::run_in_background`]).
+#[must_use = "a decision that is not awaited is finished in the background and refunded"]
 pub struct PendingDecision<H: DecisionHost> {
     host: H,
     policy: Arc<H::Policy>,

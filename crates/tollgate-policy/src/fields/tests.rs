@@ -387,7 +387,7 @@ fn a_refusal_is_explained() {
         "x",
         Limit::fixed_window("1/min".parse().unwrap()).unwrap(),
     )]);
-    ask(&gate, 1);
+    let _ = ask(&gate, 1);
     let mut text = String::new();
     problem(&gate, &ask(&gate, 1), &mut text);
     assert_eq!(

@@ -189,7 +189,7 @@ fn a_counted_limit_reports_for_its_own_descriptor() {
     shadow.mode = Mode::Shadow;
     let gate = gate(vec![shadow, rule("user", 5)]);
     let both: [&[(&str, &str)]; 2] = [&[("shadow", "s")], &[("user", "ann")]];
-    decide_together(&gate, &both, Op::Charge);
+    let _ = decide_together(&gate, &both, Op::Charge);
     let (answer, parts) = decide_together(&gate, &both, Op::Charge);
     assert!(answer.is_admitted());
     let (verdict, status) = gate
@@ -204,7 +204,7 @@ fn a_refund_never_exceeds_the_limit() {
     let gate = gate(vec![rule("user", 5)]);
     let ann: [&[(&str, &str)]; 1] = [&[("user", "ann")]];
     for _ in 0..3 {
-        decide_together(&gate, &ann, Op::Charge);
+        let _ = decide_together(&gate, &ann, Op::Charge);
     }
     let refund_for = || {
         let (asked, _) = decide_together(&gate, &ann, Op::Peek);

@@ -517,7 +517,7 @@ fn a_shadow_sees_only_what_passes() {
     shadow.mode = Mode::Shadow;
     let gate = gate_of(vec![rule("live", 1), shadow]);
     for _ in 0..5 {
-        gate.admit(&get("/"));
+        let _ = gate.admit(&get("/"));
     }
     let left = gate.limiter_of(1).unwrap().live_keys();
     assert_eq!(left, 1);
@@ -560,7 +560,7 @@ fn a_share_of_the_keys_is_enforced_and_always_the_same_keys() {
             headers: &headers,
             ..get("/")
         };
-        gate.admit(&facts);
+        let _ = gate.admit(&facts);
         (0..3).filter(|_| !gate.admit(&facts).is_admitted()).count()
     };
     let counts: Vec<usize> = (0..4000).map(refused).collect();
@@ -743,7 +743,7 @@ fn peeking_takes_nothing_and_reports_what_a_charge_would_do() {
         (peeked.verdict, peeked.status, peeked.reason),
         (charged.verdict, charged.status, charged.reason)
     );
-    gate.admit(&get("/"));
+    let _ = gate.admit(&get("/"));
     let (peeked, charged) = (gate.peek(&get("/")), gate.admit(&get("/")));
     assert_eq!(
         (peeked.verdict, peeked.status, peeked.reason),
@@ -864,7 +864,7 @@ fn with_several_leaky_buckets_the_delayed_one_is_unknown() {
     one.matches = paths(&["/one"]);
     let gate = gate_of(vec![both, one]);
     // The limit `one` has a slot at 0 ms, the limit `both` at 100 ms: the decision reports 100 ms.
-    gate.admit(&get("/"));
+    let _ = gate.admit(&get("/"));
     let leaves = gate.admit(&get("/one"));
     let delay = leaves.verdict.wait();
     assert_eq!(delay, Some(Span::from_millis(100)));

@@ -87,7 +87,7 @@ limits:
 fn every_outcome_is_counted_in_its_series() {
     let engine = for_tests(POLICY);
     for _ in 0..5 {
-        ask(&engine, "ann");
+        let _ = ask(&engine, "ann");
     }
     let of = |verdict: &str| {
         let labels = format!("verdict=\"{verdict}\",reason=\"limit\",protocol=\"http\"");
@@ -111,7 +111,7 @@ fn every_outcome_is_counted_in_its_series() {
         client: Some([198, 51, 100, 7].into()),
         ..Facts::default()
     };
-    decide(&engine, Protocol::Auth, &facts);
+    let _ = decide(&engine, Protocol::Auth, &facts);
     assert_eq!(
         value(&engine, "tollgate_denied_total{entry=\"bad-net\"}"),
         "1"
@@ -129,7 +129,7 @@ fn every_outcome_is_counted_in_its_series() {
 fn a_request_that_nothing_matches_is_counted_apart() {
     let engine =
         for_tests("default: pass\nlimits: [{ name: a, match: { path: /a }, allow: 1/s }]\n");
-    ask(&engine, "ann");
+    let _ = ask(&engine, "ann");
     assert_eq!(
         value(
             &engine,
@@ -142,10 +142,10 @@ fn a_request_that_nothing_matches_is_counted_apart() {
 #[test]
 fn a_hundred_thousand_keys_add_no_series() {
     let engine = for_tests(POLICY);
-    ask(&engine, "first");
+    let _ = ask(&engine, "first");
     let before = parse(&engine.metrics());
     for i in 0..100_000 {
-        ask(&engine, &format!("user-{i}\"}}\n# HELP x"));
+        let _ = ask(&engine, &format!("user-{i}\"}}\n# HELP x"));
     }
     assert_eq!(parse(&engine.metrics()), before);
 }
@@ -156,7 +156,7 @@ fn control_characters_of_a_logged_key_are_escaped() {
     let key = format!("\u{1b}[2J{}", "x".repeat(300));
     let lines = logged(|| {
         for _ in 0..100 {
-            ask(&engine, &key);
+            let _ = ask(&engine, &key);
         }
     });
     let lines: Vec<_> = lines
@@ -180,7 +180,7 @@ fn with_hashed_privacy_only_a_hash_is_kept() {
     let engine = for_tests(&format!("key_privacy: hashed\n{POLICY}"));
     let lines = logged(|| {
         for _ in 0..9 {
-            ask(&engine, "ann@example.com");
+            let _ = ask(&engine, "ann@example.com");
         }
     });
     let (top, _) = engine.top_refused();

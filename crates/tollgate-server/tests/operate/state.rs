@@ -99,7 +99,7 @@ fn a_damaged_state_file_is_refused_with_a_hint() {
     let dir = Directory::new();
     let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     let engine = start(&path, Some(&state));
-    ask(&engine, "ann");
+    let _ = ask(&engine, "ann");
     assert!(engine.persist());
     let good = fs::read(&state).unwrap();
     assert!(refused(&dir).contains("another server uses it"));

@@ -144,7 +144,7 @@ fn requests_on_a_stale_counter_join_one_push_and_are_decided_locally_if_it_fails
     let slow = Slow::new(&store, &clock, 1_000, 1_000);
     let rules = vec![shared("a", Sharing::Sync, bucket("1/1h", 100))];
     let gate = node(&clock, slow, rules);
-    now_or_later(&clock, asks(begin(&gate, "acme", 1)));
+    let _ = now_or_later(&clock, asks(begin(&gate, "acme", 1)));
     assert!((0..89).all(|_| admit(&gate, 1).is_admitted()));
     // What the store said is too old.
     clock.advance(Span::from_secs(1));

@@ -149,7 +149,7 @@ fn the_refused_block_of_a_shadow_is_no_refusal_of_its_requests() {
     let gate = node(&clock, store.clone(), vec![shadow]);
     // It knows of much.
     for _ in 0..60 {
-        admit(&gate, 1);
+        let _ = admit(&gate, 1);
     }
     // Another node takes nearly all of it.
     let there = left(&clock, &store, limit);
@@ -210,7 +210,7 @@ fn no_request_waits_for_an_operation_that_is_not_polled() {
                 break;
             }
             Decide::Pending(asking) => {
-                now(asking);
+                let _ = now(asking);
             }
             Decide::Ready(_) => {}
         }
@@ -249,12 +249,12 @@ fn a_large_cost_that_is_refused_does_not_refuse_small_ones() {
         vec![shared("a", Sharing::Lease, limit.clone())],
     );
     assert!(admit(&exact, 600).is_admitted());
-    admit(&gate, 500);
-    admit(&gate, 500);
+    let _ = admit(&gate, 500);
+    let _ = admit(&gate, 500);
     clock.advance(Span::from_secs(1));
-    admit(&gate, 600);
+    let _ = admit(&gate, 600);
     clock.advance(Span::from_millis(5));
-    admit(&gate, 599);
+    let _ = admit(&gate, 599);
     let room = left(&clock, &store, limit);
     let answer = admit(&gate, 1);
     assert!(
@@ -280,7 +280,7 @@ fn a_shadow_never_changes_what_happens_to_a_request() {
         let gate = node(&clock, store.clone(), limits);
         // It holds a block.
         for _ in 0..40 {
-            admit(&gate, 1);
+            let _ = admit(&gate, 1);
         }
         clock.advance(Span::from_millis(300));
         store.go_away(true);

@@ -147,7 +147,7 @@ fn left_after_maintenance_was_cancelled(reloads: bool) -> u64 {
     let rules = || vec![shared("a", Sharing::Sync, limit.clone())];
     let mut gate = node(&clock, slow, rules());
     if let Decide::Pending(asking) = begin(&gate, "acme", 1) {
-        now_or_later(&clock, asking);
+        let _ = now_or_later(&clock, asking);
     }
     assert_eq!(passes(&gate, 99), 99);
     if reloads {
@@ -234,7 +234,7 @@ fn a_change_of_policy_during_a_push_counts_nothing_twice() {
         vec![shared("a", Sharing::Sync, limit.clone())],
     );
     if let Decide::Pending(asking) = begin(&gate, "acme", 1) {
-        now_or_later(&clock, asking);
+        let _ = now_or_later(&clock, asking);
     }
     assert_eq!(passes(&gate, 99), 99);
     let next = {
