@@ -1,19 +1,13 @@
 //! The examples, started as they are and asked over real sockets.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may"
-)]
 #![allow(dead_code, reason = "`main` of an example is not called here")]
 
-#[path = "../examples/axum_limits.rs"]
+#[path = "../../examples/axum_limits.rs"]
 mod axum_limits;
-#[path = "../examples/axum_per_client.rs"]
+#[path = "../../examples/axum_per_client.rs"]
 mod axum_per_client;
-#[path = "../examples/client_pacing.rs"]
+#[path = "../../examples/client_pacing.rs"]
 mod client_pacing;
-#[path = "../examples/tonic_limits.rs"]
+#[path = "../../examples/tonic_limits.rs"]
 mod tonic_limits;
 
 use bytes::Bytes;

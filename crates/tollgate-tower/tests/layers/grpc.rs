@@ -1,4 +1,4 @@
-//! Refusals as gRPC clients read them; a real client reads them in `tests/examples.rs`.
+//! Refusals as gRPC clients read them; a real client reads them in `examples.rs`.
 
 use std::convert::Infallible;
 

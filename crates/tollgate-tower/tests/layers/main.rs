@@ -10,10 +10,12 @@ mod support;
 
 mod client;
 mod dropped;
+mod examples;
 mod grpc;
 mod limit;
 mod pace;
 mod queue;
 mod ready;
 mod single;
+mod store;
 mod unserved;

@@ -1,10 +1,4 @@
 //! Limits that are counted in a store which several processes share: a real server, which is needed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may"
-)]
 
 use std::convert::Infallible;
 use std::sync::Arc;
