@@ -3,7 +3,7 @@
 //! - [`servers`] starts Redis and Valkey: alone, behind sentinels, or as a cluster.
 //! - [`proxy`] is between a client and such a server and injects network faults.
 //! - [`Process`] runs any other program in a temporary directory; [`web`] has nginx, Caddy and Envoy.
-//! - [`tollgate`] runs the built binary, and [`http`] is its client.
+//! - [`tollgate`] runs the built binary, and [`http`] is its client; [`http2`] has frames that no library sends.
 //! - [`Directory`] is a temporary directory, and [`free_port`] a free port.
 //! - [`wait()`] waits for a condition, with a deadline.
 //!
@@ -16,6 +16,7 @@ pub mod certificates;
 mod directory;
 pub mod error;
 pub mod http;
+pub mod http2;
 mod ports;
 mod process;
 mod programs;

@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::support::{OPEN, TestGateway, pause, reply, timed};
 use crate::upstream::Upstream;
+use tollgate_testkit::http2::hello;
 
 /// One second for everything that has a bound in time.
 fn tight() -> String {
@@ -47,10 +48,7 @@ fn an_inactive_connection_is_closed() {
         // HTTP/2 that begins and asks for nothing.
         scope.spawn(|| {
             let mut stream = gateway.connect();
-            let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-            stream
-                .write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat())
-                .unwrap();
+            stream.write_all(&hello(&[])).unwrap();
             ended(&mut stream);
         });
         // A head of which only a part comes, of either HTTP.

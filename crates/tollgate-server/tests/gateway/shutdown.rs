@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::support::{OPEN, TestGateway, pause, read_head, reply, timed};
 use crate::upstream::Upstream;
+use tollgate_testkit::http2::{
+    END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, frame, hello, request_block,
+};
 
 #[test]
 fn a_tunnel_does_not_delay_a_shutdown() {
@@ -40,27 +43,23 @@ fn connections_made_before_a_shutdown_are_answered() {
 
 #[test]
 fn an_idle_http_2_connection_ends_with_a_goaway() {
-    const GOAWAY: u8 = 7;
     let upstream = Upstream::start();
     let policy = format!("{OPEN}gateway:\n  timeouts: {{ idle: 1s }}\n");
     let gateway = TestGateway::before(&policy, upstream.port);
     let mut stream = gateway.connect();
-    stream
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        .unwrap();
-    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
-    // GET / of the host `a`, as stream 1.
-    let head = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
-    stream.write_all(&[0, 0, 6, 1, 5, 0, 0, 0, 1]).unwrap();
-    stream.write_all(&head).unwrap();
-    let mut kinds = Vec::new();
-    let mut frame = [0; 9];
-    while stream.read_exact(&mut frame).is_ok() {
-        kinds.push(frame[3]);
-        let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]);
-        let mut payload = vec![0; usize::try_from(length).unwrap()];
-        stream.read_exact(&mut payload).unwrap();
-    }
+    let request = frame(
+        HEADERS,
+        END_HEADERS | END_STREAM,
+        1,
+        &request_block("GET", "/", &[]),
+    );
+    stream.write_all(&[hello(&[]), request].concat()).unwrap();
+    let mut received = Vec::new();
+    // The gateway ends the connection. A reset is an end, too.
+    let _ = stream.read_to_end(&mut received);
+    let mut received = received.as_slice();
+    let frames = std::iter::from_fn(|| Frame::read(&mut received));
+    let kinds: Vec<u8> = frames.map(|frame| frame.kind).collect();
     assert!(kinds.contains(&GOAWAY), "{kinds:?}");
     assert_eq!(upstream.count(), 1);
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! [schedule] open loop ----> [gateway] a process ---> [upstream] own thread, own clock
-//! [http2_frames] raw HTTP/2   ^   policy, metrics,     records every head that reaches it,
+//! [testkit::http2] raw frames ^   policy, metrics,     records every head that reaches it,
 //!                             |   memory               works, streams, echoes
 //!                         [nginx] in the same place
 //! ```
@@ -29,7 +29,6 @@ pub(crate) mod noisy_neighbor;
 pub(crate) mod weights;
 
 mod gateway;
-mod http2_frames;
 mod measure;
 mod nginx;
 mod probe;

@@ -10,23 +10,13 @@ use tollgate_server::rls::messages::RateLimitResponse;
 
 use crate::client::{METHOD, Server, edge, of};
 
-pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) use tollgate_testkit::http2::{
+    ACK, CONTINUATION, DATA, END_HEADERS as WHOLE, END_STREAM as END, Frame, GOAWAY, HEADERS, PING,
+    PREFACE, PRIORITY, PUSH_PROMISE as PROMISE, RST_STREAM as RESET, SETTINGS,
+    WINDOW_UPDATE as WINDOW, field, frame, reset, settings, string, window_update as window,
+};
 
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const PRIORITY: u8 = 2;
-pub(crate) const RESET: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PROMISE: u8 = 5;
-pub(crate) const PING: u8 = 6;
-pub(crate) const GOAWAY: u8 = 7;
-pub(crate) const WINDOW: u8 = 8;
-pub(crate) const CONTINUATION: u8 = 9;
-
-/// Flags.
-pub(crate) const END: u8 = 1;
-pub(crate) const ACK: u8 = 1;
-pub(crate) const WHOLE: u8 = 4;
+/// Flags that the test kit does not need.
 pub(crate) const PADDED: u8 = 8;
 pub(crate) const WITH_PRIORITY: u8 = 32;
 
@@ -40,67 +30,8 @@ pub(crate) const REFUSED: u32 = 7;
 pub(crate) const COMPRESSION: u32 = 9;
 pub(crate) const CALM: u32 = 11;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
-    pub(crate) kind: u8,
-    pub(crate) flags: u8,
-    pub(crate) stream: u32,
-    pub(crate) payload: Vec<u8>,
-}
-
-impl Frame {
-    /// The number at this place of what it carries.
-    pub(crate) fn number(&self, at: usize) -> u32 {
-        u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
-    }
-}
-
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut bytes = length[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend(payload);
-    bytes
-}
-
-pub(crate) fn window(stream: u32, more: u32) -> Vec<u8> {
-    frame(WINDOW, 0, stream, &more.to_be_bytes())
-}
-
-pub(crate) fn reset(stream: u32) -> Vec<u8> {
-    frame(RESET, 0, stream, &8_u32.to_be_bytes())
-}
-
 pub(crate) fn setting(name: u16, value: u32) -> Vec<u8> {
-    let mut payload = name.to_be_bytes().to_vec();
-    payload.extend(value.to_be_bytes());
-    frame(SETTINGS, 0, 0, &payload)
-}
-
-/// A field that is spelt, and not put into a table.
-pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
-    let mut bytes = vec![0];
-    for text in [name, value] {
-        string(text, &mut bytes);
-    }
-    bytes
-}
-
-pub(crate) fn string(text: &str, out: &mut Vec<u8>) {
-    let mut length = text.len();
-    if length < 127 {
-        out.push(u8::try_from(length).unwrap());
-    } else {
-        out.push(127);
-        length -= 127;
-        while length >= 128 {
-            out.push(u8::try_from(length % 128 + 128).unwrap());
-            length /= 128;
-        }
-        out.push(u8::try_from(length).unwrap());
-    }
-    out.extend(text.as_bytes());
+    settings(&[(name, value)])
 }
 
 /// The fields of a request for this path.
@@ -202,20 +133,12 @@ impl Raw {
     /// The next frame; None at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some((header, rest)) = self.read.split_first_chunk::<9>() {
-                let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-                let length = usize::try_from(length).unwrap();
-                assert!(length <= 16_384);
-                if rest.len() >= length {
-                    let found = Frame {
-                        kind: header[3],
-                        flags: header[4],
-                        stream: u32::from_be_bytes(header[5..].try_into().unwrap()),
-                        payload: rest[..length].to_vec(),
-                    };
-                    self.read.drain(..9 + length);
-                    return Some(found);
-                }
+            let mut rest = self.read.as_slice();
+            if let Some(found) = Frame::read(&mut rest) {
+                assert!(found.payload.len() <= 16_384);
+                let used = self.read.len() - rest.len();
+                self.read.drain(..used);
+                return Some(found);
             }
             let read = timeout(
                 Duration::from_secs(90),

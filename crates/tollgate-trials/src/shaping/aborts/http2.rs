@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tollgate_sim::rng::Rng;
 
-use super::super::http2_frames::{self as frames, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
 use crate::http::HttpConnection;
+use tollgate_testkit::http2::{self as frames, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
 
 pub(super) async fn give_up(port: u16, rng: &mut Rng) {
     let Ok(mut connection) = HttpConnection::open(port).await else {

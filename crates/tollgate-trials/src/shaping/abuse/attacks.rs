@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::super::http2_frames::{
-    self as frames, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NONE,
-};
 use super::super::panicked;
 use crate::http::HttpConnection;
 use tollgate_testkit::Result;
+use tollgate_testkit::http2::{
+    self as frames, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NONE,
+};
 
 /// Connections at once of every kind but the slow one.
 const CONNECTIONS: usize = 8;
