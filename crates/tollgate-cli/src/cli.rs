@@ -173,7 +173,7 @@ pub(crate) enum Convert {
 }
 
 /// At least one thread.
-fn threads() -> RangedU64ValueParser<usize> {
+pub(crate) fn threads() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
 

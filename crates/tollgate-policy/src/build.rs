@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::fields::Advert;
@@ -486,6 +486,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             tiers,
             candidate,
             special,
+            unknown_tiers: AtomicU64::new(0),
         })
     }
 
@@ -521,6 +522,7 @@ impl<'a, C: Clock> Builder<'a, C> {
                 tiers: Vec::new(),
                 candidate: None,
                 special: HashMap::new(),
+                unknown_tiers: AtomicU64::new(0),
             });
         }
         Ok(OverrideLimits {

@@ -49,6 +49,8 @@ pub struct RuleExplanation {
     pub key: Option<ExplainedKey>,
     /// The client's tier, by its index in the rule.
     pub tier: Option<usize>,
+    /// The tier that the request names, if the rule does not have it.
+    pub unknown_tier: Option<String>,
     /// Whether an override applies to this key.
     pub is_overridden: bool,
     /// The cost.
@@ -180,6 +182,7 @@ impl<C: Clock> PolicyGate<C> {
             why_not: why_not(live, request, now),
             key: None,
             tier: None,
+            unknown_tier: None,
             is_overridden: false,
             cost: request.cost(rule),
             decision: None,
@@ -197,6 +200,7 @@ impl<C: Clock> PolicyGate<C> {
             return explained;
         }
         explained.tier = live.tier_of(request);
+        explained.unknown_tier = live.unknown_tier(request);
         if let Some(key) = request.key(rule) {
             let special = live.override_for(&key);
             let special = special.filter(|s| s.expires.is_none_or(|end| now < end));

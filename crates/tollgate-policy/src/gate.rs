@@ -17,7 +17,7 @@
 //! policy was carried over (that is `build`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::charge::{Charge, Outcome, Role, Source};
@@ -104,6 +104,8 @@ pub(super) struct CompiledRule {
     pub(super) candidate: Option<LimitId>,
     /// By the framed texts of the key.
     pub(super) special: HashMap<Box<[u8]>, KeyOverride>,
+    /// Requests whose tier is not one of the rule.
+    pub(super) unknown_tiers: AtomicU64,
 }
 
 /// A compiled override.
@@ -195,6 +197,13 @@ impl<C: Clock> PolicyGate<C> {
     /// All rules, in order.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &LimitRule> {
         self.rules.iter().map(|live| &live.rule)
+    }
+
+    /// Requests of each rule with tiers whose tier is not one of the policy, since this policy is active. They have the
+    /// limit's own quota.
+    pub fn unknown_tiers(&self) -> impl Iterator<Item = (&LimitRule, u64)> {
+        let with_tiers = self.rules.iter().filter(|live| live.rule.tiers.is_some());
+        with_tiers.map(|live| (&live.rule, live.unknown_tiers.load(Relaxed)))
     }
 
     /// The index of a rule.
@@ -389,6 +398,9 @@ impl<C: Clock> PolicyGate<C> {
             return;
         }
         let tier = live.tier_of(request);
+        if tier.is_none() && live.unknown_tier(request).is_some() {
+            live.unknown_tiers.fetch_add(1, Relaxed);
+        }
         let cost = request.cost(&live.rule);
         self.plan_charge(at, live, &key, tier, cost, now, plan);
     }
@@ -539,6 +551,18 @@ impl CompiledRule {
             .tiers
             .iter()
             .position(|tier| tier.name.as_bytes() == name)
+    }
+
+    /// The tier that a request names although the rule does not have it.
+    pub(super) fn unknown_tier(&self, request: &Request<'_>) -> Option<String> {
+        let tiers = self.rule.tiers.as_ref()?;
+        // A key that is in no list is an ordinary key.
+        if tiers.members.is_some() || self.tier_of(request).is_some() {
+            return None;
+        }
+        let name = request.text(&tiers.source, &self.rule.matches)?;
+        let name = name.trim_ascii();
+        (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
     }
 
     /// The override of a key, active or expired.

@@ -102,6 +102,8 @@ struct RuleView<'a> {
     key: Option<&'a [String]>,
     key_is: Option<&'static str>,
     tier: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown_tier: Option<&'a str>,
     overridden: bool,
     cost: u64,
     role: Option<&'static str>,
@@ -143,6 +145,7 @@ impl<'a> RuleView<'a> {
             tier: explained
                 .tier
                 .and_then(|tier| tiers.map(|t| &*t.name).nth(tier)),
+            unknown_tier: explained.unknown_tier.as_deref(),
             overridden: explained.is_overridden,
             cost: explained.cost,
             role: explained.role.map(names::role),

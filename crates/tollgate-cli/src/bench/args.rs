@@ -56,7 +56,7 @@ pub(crate) struct Bench {
     )]
     pub(super) pipeline: usize,
     /// Threads of the load; by default one for 32 connections, and never more than processors
-    #[arg(long, value_name = "NUMBER", help_heading = "Load")]
+    #[arg(long, value_name = "NUMBER", value_parser = crate::cli::threads(), help_heading = "Load")]
     pub(super) threads: Option<usize>,
     /// Different keys
     #[arg(

@@ -129,6 +129,9 @@ fn row(limit: &Value) -> [String; 6] {
     if let Some(tier) = text("tier") {
         applies = format!("{applies}, tier {tier}");
     }
+    if let Some(tier) = text("unknown_tier") {
+        applies = format!("{applies}, unknown tier {tier}");
+    }
     if limit.get("overridden").and_then(Value::as_bool) == Some(true) {
         applies.push_str(", override");
     }

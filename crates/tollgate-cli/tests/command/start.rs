@@ -151,6 +151,22 @@ fn serve_and_gateway_have_different_admin_ports() {
 }
 
 #[test]
+fn no_command_takes_zero_threads() {
+    for args in [
+        &["serve"][..],
+        &["gateway"],
+        &["bench", "resp://127.0.0.1:1"],
+    ] {
+        let ran = tollgate(&[args, &["--threads", "0"]].concat());
+        assert!(
+            ran.err.contains("invalid value '0' for '--threads"),
+            "{ran:?}"
+        );
+        assert_eq!(ran.code, Some(2));
+    }
+}
+
+#[test]
 fn problems_are_annotations_of_github() {
     let ran = fed(
         &["check", "-", "--format", "github", "--deny-warnings"],

@@ -66,6 +66,7 @@ pub(crate) fn run(page: &str, steps: &[Step], root: &Path) {
     for (name, path) in [
         ("tollgate", binary().unwrap()),
         ("redis-server", program("redis-server").unwrap()),
+        ("python3", program("python3").unwrap()),
     ] {
         let wrapper = bin.join(name);
         // Not `canonicalize`: redis-server looks at the name that it is started by.

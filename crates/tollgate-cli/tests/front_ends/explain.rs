@@ -191,3 +191,28 @@ queues:
     assert_eq!(json["queue"]["name"], "rest");
     assert_eq!(json["queue"]["weight"], 1);
 }
+
+#[test]
+fn a_tier_that_the_policy_does_not_have_is_explained_and_counted() {
+    let server = serve(POLICY);
+    let request = [
+        "--path",
+        "/rides/7",
+        "--header",
+        "rider: ann",
+        "--header",
+        "plan: gold",
+    ];
+    let scratch = Directory::new();
+    let file = scratch.write("policy.yaml", POLICY);
+    let ran = explain(&[&[&*file.to_string_lossy()], &request[..]].concat());
+    assert!(
+        ran.out.contains("riders  yes, unknown tier gold  ann"),
+        "{}",
+        ran.out
+    );
+    let body = r#"{"path":"/rides/7","headers":{"rider":"ann","plan":"gold"}}"#;
+    server.check(body).expect(200);
+    let series = "tollgate_unknown_tier_requests_total{limit=\"riders\"}";
+    assert_eq!(server.metric(series), Some(1));
+}

@@ -9,7 +9,8 @@ use tollgate_policy::pattern::{PathPattern, TextPattern};
 use tollgate_policy::{
     CostRule, Decide, DecisionRequest, DefaultAction, Facts, KeyPart, LimitRule, ListRule, Match,
     MissingKey, Mode, NoHost, Op, Override, OverrideAction, Policy, PolicyDecision, PolicyGate,
-    Quota, Reason, Role, Settlement, Source, Subject, TierQuota, Tiers, ValueTest, decide,
+    Quota, Reason, Role, Settlement, Source, Subject, TierMembers, TierQuota, Tiers, ValueTest,
+    decide,
 };
 
 fn bucket(rate: &str, burst: u64) -> Quota {
@@ -451,12 +452,42 @@ fn tiers_have_quotas_of_their_own() {
         passes(&gate, &with(&[("user", "b"), ("plan", "free")]), 9),
         1
     );
+    let unknown: Vec<u64> = gate.unknown_tiers().map(|(_, count)| count).collect();
+    assert_eq!(unknown, [9], "requests of tier free");
     let answer = gate.admit(&with(&[("user", "c"), ("plan", "pro")]));
     assert_eq!(answer.charges[0].tier, Some(0));
     assert_eq!(
         gate.quota(answer.charges[0].limit),
         Some(&bucket("1/h", 5).with_name("one"))
     );
+}
+
+#[test]
+fn a_tier_is_found_by_a_key_that_is_listed_and_never_by_its_name() {
+    let mut one = rule("one", 1);
+    one.key = by(header("user"));
+    one.tiers = Some(Tiers {
+        source: header("user"),
+        members: Some(Arc::new(TierMembers {
+            lowercase: true,
+            tiers: [("acme".to_owned(), 0)].into_iter().collect(),
+        })),
+        tiers: vec![TierQuota {
+            name: Arc::from("pro"),
+            weight: 4,
+            quota: bucket("1/h", 5),
+        }],
+    });
+    let gate = gate_of(vec![one]);
+    let with = |headers| Facts {
+        headers,
+        ..get("/")
+    };
+    let acme = passes(&gate, &with(&[("user", "Acme")]), 9);
+    let pro = passes(&gate, &with(&[("user", "pro")]), 9);
+    let ann = passes(&gate, &with(&[("user", "ann")]), 9);
+    assert_eq!((acme, pro, ann), (5, 1, 1));
+    assert_eq!(gate.unknown_tiers().map(|(_, count)| count).sum::<u64>(), 0);
 }
 
 fn over(key: &str, grant: OverrideAction) -> Override {

@@ -179,6 +179,13 @@ fn decisions(policy: &ActivePolicy, out: &mut Exposition) {
         "Requests that a limit would have refused if it were enforced.",
         shadow,
     );
+    let unknown_tiers = policy.gate.unknown_tiers();
+    out.family(
+        "tollgate_unknown_tier_requests_total",
+        Kind::Counter,
+        "Requests that name a tier that the policy does not have; the limit's own quota applies.",
+        unknown_tiers.map(|(rule, count)| ([("limit", &*rule.name)], count)),
+    );
 }
 
 fn tables(tables: &Tables, out: &mut Exposition) {
