@@ -135,6 +135,8 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Explain the decision for one request: which limits apply, why, and for which key
     Explain(Explain),
+    /// Have a running server forget what one key has used of a limit
+    Reset(Reset),
     /// Check the store of a policy: connection, configuration, latency
     Doctor(Doctor),
     /// Put load on any limiter, and audit whether it admits more than it should
@@ -386,6 +388,9 @@ pub(crate) struct CommonFlags {
     /// The format of the log
     #[arg(long, value_enum, default_value_t = LogForm::Text, help_heading = "Log")]
     pub(crate) log: LogForm,
+    /// Log each request of the gateway, and method, path and client address of refused requests
+    #[arg(long, help_heading = "Log")]
+    pub(crate) access_log: bool,
     /// The log level
     #[arg(
         long,
@@ -483,6 +488,24 @@ pub(crate) enum LogForm {
     Text,
     /// An object on each line.
     Json,
+}
+
+/// What `tollgate reset` was asked.
+#[derive(Debug, Args)]
+pub(crate) struct Reset {
+    /// The name of the limit
+    pub(crate) limit: String,
+    /// The key: one argument for each of its parts
+    pub(crate) key: Vec<String>,
+    /// The admin address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9070")]
+    pub(crate) server: String,
+    /// A file with the admin token; else TOLLGATE_ADMIN_TOKEN is used
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Print the answer as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const EXPLAIN_EXAMPLES: &str = "\

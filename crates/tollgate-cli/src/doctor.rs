@@ -32,7 +32,8 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
             what: format!("the event loop cannot be started: {cause}"),
             hint: "raise the resource limits of the process".into(),
         })?;
-    let findings = events.block_on(doctor(&wiring::settings(&spec)));
+    let mut findings = events.block_on(doctor(&wiring::settings(&spec)));
+    findings.push(descriptors());
     print(asked.json, &findings, out)?;
     let is_bad = |finding: &DoctorFinding| match finding.severity {
         DoctorSeverity::Error => true,
@@ -43,6 +44,26 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Each port is bounded to 10 000 connections unless the limit of file descriptors is lower.
+const CONNECTIONS: usize = 10_000;
+
+fn descriptors() -> DoctorFinding {
+    let report = tollgate_server::descriptor_report();
+    let (limit, connections) = (report.limit, report.connections);
+    let is_low = connections < CONNECTIONS;
+    DoctorFinding {
+        severity: match is_low {
+            true => DoctorSeverity::Note,
+            false => DoctorSeverity::Ok,
+        },
+        code: "descriptors",
+        message: format!(
+            "a server that starts here may open {limit} files: {connections} connections on all ports together"
+        ),
+        hint: is_low.then(|| "raise it with `ulimit -Hn` or `LimitNOFILE=`".into()),
+    }
 }
 
 fn print(as_json: bool, findings: &[DoctorFinding], out: &mut impl Write) -> Result<(), Stop> {

@@ -64,6 +64,7 @@ fn settings(asked: &Gateway) -> Result<GatewaySettings, Stop> {
         }),
         admin: serve::admin(asked.admin, &asked.common)?,
         threads: asked.threads,
+        access_log: asked.common.access_log,
     })
 }
 

@@ -5,7 +5,7 @@
 //! `cli` has commands and flags, `arrivals` parses arrivals, `trial` runs them. `table`, `json` and `span_text`
 //! print, `color` adds colours. `catalogue` lists the algorithms, `check` reports errors of a policy file, `bound` has
 //! the overshoot bounds of a fleet, `init` writes a starter policy, `convert` converts files of other limiters,
-//! `explain` explains one request, `doctor` checks the store, `policy_test` runs the cases of a policy. `serve` runs
+//! `explain` explains one request, `reset` resets one key of a server, `doctor` checks the store, `policy_test` runs the cases of a policy. `serve` runs
 //! the service, `gateway` the reverse proxy, `bench` a load. `manual` prints completions and manual pages. `wiring`
 //! opens the store that a policy names.
 //! `input` reads values of flags and files; `fault` has the errors in arguments.
@@ -27,6 +27,7 @@ mod input;
 mod json;
 mod manual;
 mod policy_test;
+mod reset;
 mod serve;
 mod span_text;
 mod table;
@@ -75,6 +76,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
         Command::Convert(asked) => return convert::run(asked, out),
         Command::Doctor(asked) => return doctor::run(asked, out),
         Command::Bench(asked) => return bench::run(asked, out),
+        Command::Reset(asked) => return reset::run(asked, out),
         Command::Test(asked) => return policy_test::run(asked, out),
         Command::Completions(asked) => manual::completions(asked, out)?,
         Command::Man(asked) => manual::man(asked, out)?,

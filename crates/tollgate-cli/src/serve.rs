@@ -71,6 +71,7 @@ fn settings(asked: &Serve) -> Result<ServerSettings, Stop> {
         admin: admin(asked.admin, &asked.common)?,
         resp: resp(&asked.resp)?,
         threads: asked.threads,
+        access_log: asked.common.access_log,
     })
 }
 

@@ -29,6 +29,7 @@
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -68,6 +69,11 @@ pub trait DecisionHost: Clone + Send + Sync + 'static {
     /// Whether refusals by a concurrency limit report an estimate of the next release, from observed holding
     /// times. Otherwise they report an upper bound, the time after which a permit has expired.
     fn estimates_releases(&self) -> bool {
+        false
+    }
+
+    /// Observers read [`Observed::request`]. A decision that waits for a store then keeps a copy.
+    fn describes_requests(&self) -> bool {
         false
     }
 
@@ -137,9 +143,40 @@ pub struct Observed<'a> {
     /// Time from the call of the front end to the decision.
     pub took: Span,
     key: &'a dyn Fn(usize) -> Option<Vec<String>>,
+    request: &'a dyn Fn() -> Option<DescribedRequest>,
+}
+
+/// A request in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribedRequest {
+    /// The method.
+    pub method: Box<str>,
+    /// The path without its query, cut to [`DescribedRequest::PATH_MAX`] characters.
+    pub path: Box<str>,
+    /// The client.
+    pub client: Option<IpAddr>,
+}
+
+impl DescribedRequest {
+    /// Characters of a path.
+    pub const PATH_MAX: usize = 256;
+
+    fn new(facts: &Facts<'_>) -> DescribedRequest {
+        let cut = |text: &str, most| text.chars().take(most).collect();
+        DescribedRequest {
+            method: cut(facts.method, 32),
+            path: cut(facts.path, Self::PATH_MAX),
+            client: facts.client,
+        }
+    }
 }
 
 impl Observed<'_> {
+    /// The request, if the host [describes](DecisionHost::describes_requests) requests and it is one request with facts.
+    pub fn request(&self) -> Option<DescribedRequest> {
+        (self.request)()
+    }
+
     /// The parts of the key that a rule counts this request for, as text. Costs more than the decision: use it for
     /// refusals.
     pub fn key(&self, rule: usize) -> Option<Vec<String>> {
@@ -246,10 +283,15 @@ pub fn decide<H: DecisionHost>(
         deadline: request.deadline,
         began,
     };
-    decision_context.start(host, policy, plan, &|gate, _, rule| match request.subject {
+    let describe = || match request.subject {
+        Subject::Request(facts) if host.describes_requests() => Some(DescribedRequest::new(facts)),
+        _ => None,
+    };
+    let key = |gate: &PolicyGate<H::Clock>, _: &PolicyDecision, rule| match request.subject {
         Subject::Request(facts) => gate.key_texts(rule, facts),
         Subject::Rule { key, .. } => Some(key.iter().map(|part| (*part).to_owned()).collect()),
-    })
+    };
+    decision_context.start(host, policy, plan, &key, &describe)
 }
 
 /// Decides several requests as one: the charges of all are taken, or none. Returns with the decision which charges
@@ -269,10 +311,11 @@ pub fn decide_batch<H: DecisionHost>(
         began: gate.clock().now(),
     };
     let (plan, parts) = gate.plan_batch(requests, decision_context.began);
-    let decide = decision_context.start(host, policy, plan, &|gate, answer, rule| {
+    let key = |gate: &PolicyGate<H::Clock>, answer: &PolicyDecision, rule| {
         let refused_by = refusing(answer, &parts).unwrap_or(0);
         gate.key_texts(rule, requests.get(refused_by)?)
-    });
+    };
+    let decide = decision_context.start(host, policy, plan, &key, &|| None);
     (decide, parts)
 }
 
@@ -304,6 +347,7 @@ impl DecisionContext {
         policy: &Arc<H::Policy>,
         plan: Result<Plan, Box<PolicyDecision>>,
         key: KeyTexts<'_, H::Clock>,
+        describe: &dyn Fn() -> Option<DescribedRequest>,
     ) -> Decide<H> {
         let op = match self.op {
             Op::Charge => StoreOp::Charge,
@@ -311,7 +355,7 @@ impl DecisionContext {
         };
         match H::gate(policy).start(plan, op, self.began) {
             Start::Decided(mut answer) => {
-                self.complete(host, policy, &mut answer, key);
+                self.complete(host, policy, &mut answer, key, describe);
                 Decide::Ready(answer)
             }
             Start::Pending(charges) => Decide::Pending(PendingDecision {
@@ -320,6 +364,7 @@ impl DecisionContext {
                 policy: Arc::clone(policy),
                 decision_context: self,
                 charges,
+                request: describe(),
             }),
         }
     }
@@ -331,6 +376,7 @@ impl DecisionContext {
         policy: &H::Policy,
         answer: &mut PolicyDecision,
         key: KeyTexts<'_, H::Clock>,
+        request: &dyn Fn() -> Option<DescribedRequest>,
     ) {
         let gate = H::gate(policy);
         if let (Verdict::Wait { delay }, Some(longest)) = (answer.verdict, self.longest_wait)
@@ -369,7 +415,15 @@ impl DecisionContext {
         if is_observed && host.is_observed() {
             let took = gate.clock().now().since(self.began);
             let key = &|rule| key(gate, answer, rule);
-            host.observe(policy, &Observed { answer, took, key });
+            host.observe(
+                policy,
+                &Observed {
+                    answer,
+                    took,
+                    key,
+                    request,
+                },
+            );
         }
     }
 }
@@ -383,6 +437,8 @@ pub struct PendingDecision<H: DecisionHost> {
     decision_context: DecisionContext,
     charges: PendingCharges,
     deadline: Option<HostFuture>,
+    /// For the observer, if the host describes requests.
+    request: Option<DescribedRequest>,
 }
 
 impl<H: DecisionHost> fmt::Debug for PendingDecision<H> {
@@ -417,8 +473,9 @@ impl<H: DecisionHost> PendingDecision<H> {
             };
             gate.shared_key_texts(rule, answer.charges.get(at)?.key.as_deref()?)
         };
+        let request = || self.request.clone();
         self.decision_context
-            .complete(&self.host, &self.policy, &mut answer, &key);
+            .complete(&self.host, &self.policy, &mut answer, &key, &request);
         answer
     }
 }

@@ -9,6 +9,7 @@
 //! | `Retry-After` | refused | seconds until the same request passes, rounded up, at least 1; later by a part that depends on the key, if the policy spreads clients |
 //! | `X-RateLimit-Limit`, `-Remaining` | a limit applied | the limit, and what is left |
 //! | `X-RateLimit-Reset` | a limit applied | if refused, when the same request passes; otherwise, when the quota is full again |
+//! | `RateLimit-Limit`, `-Remaining`, `-Reset` | instead of the three above, if the policy says so | the same |
 //! | `RateLimit-Policy` | a limit applied | every enforced limit: `"name";q=10;w=2` |
 //! | `RateLimit` | a limit applied | the binding one: `"name";r=9;t=2` |
 //! | `Cache-Control: no-store` | not admitted | a refusal concerns one client |
@@ -71,6 +72,12 @@ pub enum Field {
     Remaining,
     /// `X-RateLimit-Reset`.
     Reset,
+    /// `RateLimit-Limit`.
+    UnprefixedLimit,
+    /// `RateLimit-Remaining`.
+    UnprefixedRemaining,
+    /// `RateLimit-Reset`.
+    UnprefixedReset,
     /// `RateLimit-Policy`.
     Policy,
     /// `RateLimit`.
@@ -81,15 +88,21 @@ pub enum Field {
 
 impl Field {
     /// All fields.
-    pub const ALL: [Field; 7] = [
+    pub const ALL: [Field; 10] = [
         Field::RetryAfter,
         Field::Limit,
         Field::Remaining,
         Field::Reset,
+        Field::UnprefixedLimit,
+        Field::UnprefixedRemaining,
+        Field::UnprefixedReset,
         Field::Policy,
         Field::RateLimit,
         Field::CacheControl,
     ];
+
+    /// The most fields of one response.
+    pub const PER_RESPONSE: usize = 7;
 
     /// The field's name, in lower case.
     pub const fn name(self) -> &'static str {
@@ -98,6 +111,9 @@ impl Field {
             Field::Limit => "x-ratelimit-limit",
             Field::Remaining => "x-ratelimit-remaining",
             Field::Reset => "x-ratelimit-reset",
+            Field::UnprefixedLimit => "ratelimit-limit",
+            Field::UnprefixedRemaining => "ratelimit-remaining",
+            Field::UnprefixedReset => "ratelimit-reset",
             Field::Policy => "ratelimit-policy",
             Field::RateLimit => "ratelimit",
             Field::CacheControl => "cache-control",
@@ -163,11 +179,19 @@ pub fn fields<C: Clock>(
         // The range that is written already.
         let mut written = None;
         if style.x_ratelimit != XRateLimit::Off {
+            let [limit, left, end] = match style.x_ratelimit {
+                XRateLimit::Unprefixed => [
+                    Field::UnprefixedLimit,
+                    Field::UnprefixedRemaining,
+                    Field::UnprefixedReset,
+                ],
+                _ => [Field::Limit, Field::Remaining, Field::Reset],
+            };
             let start = text.len();
             advert.push_most(scale, charge.most, text);
-            each(Field::Limit, start..text.len());
-            written = Some(number_field(text, Field::Remaining, remaining, each));
-            number_field(text, Field::Reset, reset(style.x_ratelimit, answer), each);
+            each(limit, start..text.len());
+            written = Some(number_field(text, left, remaining, each));
+            number_field(text, end, reset(style.x_ratelimit, answer), each);
         }
         if style.ratelimit {
             let start = text.len();

@@ -122,6 +122,16 @@ pub(super) enum KeyOverrideAction {
     Blocked,
 }
 
+impl KeyOverride {
+    /// The quota of its own, if it gives one.
+    pub(super) fn limit(&self) -> Option<LimitId> {
+        match self.grant {
+            KeyOverrideAction::Limit(limit) => Some(limit),
+            KeyOverrideAction::Unlimited | KeyOverrideAction::Blocked => None,
+        }
+    }
+}
+
 /// One quota of a rule.
 #[derive(Debug)]
 pub(super) struct LimitInstance {

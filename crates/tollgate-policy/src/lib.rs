@@ -55,6 +55,7 @@ mod policy_decision;
 pub mod pressure;
 mod queue;
 mod reservation;
+mod reset;
 mod router;
 mod rule;
 mod scaling;
@@ -68,8 +69,8 @@ pub use build::{PolicyError, PriorState};
 pub use burst_credits::BurstCredits;
 pub use charge::{Charge, Role};
 pub use decide::{
-    Decide, DecisionHost, DecisionRequest, HostFuture, NoHost, Observed, Op, PendingDecision,
-    RefundOnDrop, Subject, decide, decide_batch,
+    Decide, DecisionHost, DecisionRequest, DescribedRequest, HostFuture, NoHost, Observed, Op,
+    PendingDecision, RefundOnDrop, Subject, decide, decide_batch,
 };
 pub use explain::{
     ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,
@@ -82,6 +83,8 @@ pub use policy_decision::{PolicyDecision, Reason};
 #[doc(inline)]
 pub use pressure::PressureRule;
 pub use queue::{QueueConcurrency, QueuePlace, QueueRule, TierWeights};
+pub use reservation::portable::TakenUnits;
 pub use reservation::{Reservation, Settlement};
+pub use reset::KeyReset;
 pub use rule::*;
 pub use store::lease::report::LeaseReport;

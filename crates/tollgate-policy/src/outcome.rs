@@ -22,7 +22,7 @@ impl<C: Clock> PolicyGate<C> {
             None => match self.memory.decide(&mut charges, op, Source::Memory) {
                 Decided::TooMany => unlimited(Verdict::Never, Reason::TooManyLimits, now),
                 Decided::By(..) if enforced == 0 => {
-                    unlimited(Verdict::Pass, Reason::Unmatched, now)
+                    unlimited(Verdict::Pass, without_enforced(&charges), now)
                 }
                 Decided::By(decision, binding) => decided(decision, binding),
             },
@@ -37,7 +37,7 @@ impl<C: Clock> PolicyGate<C> {
     /// The decision on charges that a store has decided.
     pub(super) fn build_decision(&self, charges: Vec<Charge>, enforced: usize) -> PolicyDecision {
         let now = self.clock.now();
-        let mut answer = unlimited(Verdict::Pass, Reason::Unmatched, now);
+        let mut answer = unlimited(Verdict::Pass, without_enforced(&charges), now);
         answer.origin = origin(&charges);
         let denied = by(&charges, Source::Denied);
         if let Some(charge) = denied {
@@ -77,6 +77,14 @@ impl<C: Clock> PolicyGate<C> {
             }
         }
         answer
+    }
+}
+
+/// Why a request passes that no enforced limit matches.
+fn without_enforced(charges: &[Charge]) -> Reason {
+    match charges {
+        [] => Reason::Unmatched,
+        _ => Reason::OnlyCounted,
     }
 }
 

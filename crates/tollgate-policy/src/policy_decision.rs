@@ -36,6 +36,8 @@ pub enum Reason {
     DenyList(usize),
     /// No enforced limit matches. The policy's default applies, or the request passes uncounted.
     Unmatched,
+    /// Only limits that are counted and not enforced match it.
+    OnlyCounted,
     /// Limiting is switched off.
     SwitchedOff,
     /// The path cannot be normalised safely.

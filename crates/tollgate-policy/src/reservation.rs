@@ -16,6 +16,8 @@ use tollgate::Algorithm;
 use tollgate::Limiter;
 use tollgate::{Clock, MonotonicClock};
 
+pub(crate) mod portable;
+
 impl<C: Clock> PolicyGate<C> {
     /// Records what a decision took, so that it can be settled later, once.
     pub fn reserve(&self, answer: &PolicyDecision) -> Reservation<C> {
@@ -43,32 +45,35 @@ impl<C: Clock> PolicyGate<C> {
         taken: impl Fn(&Charge) -> bool,
         wanted: impl Fn(&Limiter<C>) -> bool,
     ) -> Reservation<C> {
-        let charges = answer.charges.iter().filter(|charge| taken(charge));
-        let held = charges.filter_map(|charge| {
-            let limiter = self.memory.limiter(charge.limit);
-            let algorithm = limiter.limit();
-            let rule = self.rule(charge.rule);
-            let follows = rule
-                .is_none_or(|rule| matches!(rule.cost, CostRule::Asked | CostRule::From { .. }));
-            wanted(limiter).then(|| HeldCharge {
-                charge: charge.clone(),
-                cost: match algorithm.algorithm() {
-                    Algorithm::Concurrency { .. } => HeldCost::Permit(
-                        self.variants
-                            .get(charge.limit.index())
-                            .map(|instance| Arc::clone(&instance.holding_time))
-                            .unwrap_or_default(),
-                    ),
-                    _ if follows => HeldCost::Reported,
-                    _ => HeldCost::Fixed,
-                },
-            })
-        });
+        let is_held = |charge: &&Charge| taken(charge) && wanted(self.memory.limiter(charge.limit));
+        let held = answer.charges.iter().filter(is_held);
+        let held = held.map(|charge| self.held(charge.clone()));
+        self.reservation(held.collect())
+    }
+
+    fn reservation(&self, held: Vec<HeldCharge>) -> Reservation<C> {
         Reservation {
-            held: held.collect(),
+            held,
             memory: Arc::clone(&self.memory),
             fleet: self.fleet.clone(),
         }
+    }
+
+    fn held(&self, charge: Charge) -> HeldCharge {
+        let rule = self.rule(charge.rule);
+        let follows =
+            rule.is_none_or(|rule| matches!(rule.cost, CostRule::Asked | CostRule::From { .. }));
+        let cost = match self.memory.limiter(charge.limit).limit().algorithm() {
+            Algorithm::Concurrency { .. } => HeldCost::Permit(
+                self.variants
+                    .get(charge.limit.index())
+                    .map(|instance| Arc::clone(&instance.holding_time))
+                    .unwrap_or_default(),
+            ),
+            _ if follows => HeldCost::Reported,
+            _ => HeldCost::Fixed,
+        };
+        HeldCharge { charge, cost }
     }
 }
 

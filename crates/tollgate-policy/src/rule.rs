@@ -420,6 +420,8 @@ pub enum XRateLimit {
     Seconds,
     /// In seconds since 1970.
     Epoch,
+    /// In seconds from now; the names of older drafts: `RateLimit-Limit`, `-Remaining` and `-Reset`.
+    Unprefixed,
 }
 
 /// Whether keys are shown.

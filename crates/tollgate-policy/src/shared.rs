@@ -58,6 +58,18 @@ pub trait SharedStore: fmt::Debug + Send + Sync + 'static {
     /// The state of the store.
     fn report(&self) -> StoreReport;
 
+    /// A secret that all nodes of this store have, once it is known. It authenticates what one node issues and another one
+    /// accepts.
+    fn fleet_secret(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    /// Records that an identifier is used, for at least `ttl`. The answer is `false` if it was recorded before.
+    fn record_use(&self, _id: u128, _ttl: Span) -> Answering<'_, bool> {
+        let fault = StoreFault::new(FaultKind::Unable, "this store records no identifiers");
+        Box::pin(std::future::ready(Err(fault)))
+    }
+
     /// Reports to the other nodes that this node stops. It waits only briefly.
     fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::ready(()))
@@ -73,6 +85,12 @@ pub trait SharedLimits: fmt::Debug + Send + Sync + 'static {
 
     /// Corrects what was taken. Returns the units that could not be taken because nothing was left.
     fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64>;
+
+    /// Forgets everything that is counted for a key of one limit.
+    fn forget<'a>(&'a self, _limit: LimitId, _key: &'a SharedKey) -> Answering<'a, ()> {
+        let fault = StoreFault::new(FaultKind::Unable, "this store forgets no keys");
+        Box::pin(std::future::ready(Err(fault)))
+    }
 }
 
 /// A limit to prepare.

@@ -29,10 +29,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
-use tollgate::{Moment, QuotaStatus, Verdict};
+use tollgate::{LimitId, Moment, QuotaStatus, Verdict};
 use tollgate_policy::shared::{
-    Answering, FaultKind, SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
-    StoreFault,
+    Answering, FaultKind, SharedCharge, SharedKey, SharedLimits, SharedOutcome, SharedRequest,
+    SharedSettle, StoreFault,
 };
 
 use crate::error_action::without_keys;
@@ -42,7 +42,7 @@ use crate::script_call::ScriptCall;
 use crate::send::SendError;
 use crate::store::{StoreInner, StoreTasks};
 
-/// Deadline of a refund.
+/// Deadline of a refund, and of a reset of a key.
 const REFUND_TIMEOUT: Duration = Duration::from_secs(1);
 /// A task keeps its deadline by itself. If it cannot, because its runtime is stuck, the caller waits for this much longer.
 const GRACE: Duration = Duration::from_millis(2);
@@ -405,6 +405,20 @@ impl SharedLimits for RedisLimits {
             let (charging, settle) = (self.charging.clone(), settle.clone());
             let settled = async move { charging.settle(&settle, deadline).await };
             self.run_to_end(settled, deadline).await
+        })
+    }
+
+    fn forget<'a>(&'a self, limit: LimitId, key: &'a SharedKey) -> Answering<'a, ()> {
+        Box::pin(async move {
+            let deadline = Instant::now() + REFUND_TIMEOUT;
+            for (slot, call) in self.charging.limits.forget(limit, key) {
+                let sent = self.charging.store().send(slot, &[call], deadline).await;
+                sent.map_err(|error| match error {
+                    SendError::Fault(fault) => fault,
+                    SendError::SplitKeys { .. } => key_on_two_servers(slot),
+                })?;
+            }
+            Ok(())
         })
     }
 }

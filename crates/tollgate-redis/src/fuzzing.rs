@@ -6,7 +6,8 @@ use tollgate::LimitError;
 use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest};
 
 use crate::error_action;
-use crate::limits::{LimitSet, read_heartbeat};
+use crate::limits::LimitSet;
+use crate::limits::fleet::read_heartbeat;
 use crate::link::connect;
 use crate::link::connector::Address;
 use crate::topology::{parse_primary, parse_slots};
@@ -73,7 +74,7 @@ impl ReplyReader {
 
 /// Nodes that are alive, by the reply to a heartbeat.
 pub fn nodes(reply: &Value) -> Option<u32> {
-    read_heartbeat(reply).ok()
+    read_heartbeat(reply).ok().map(|heartbeat| heartbeat.nodes)
 }
 
 /// Ranges of slots and their servers, by `CLUSTER SLOTS`: first, last, address.

@@ -1,4 +1,4 @@
-//! Reports to the store that this node is alive and when it signs off, and counts the nodes.
+//! Reports to the store that this node is alive and when it signs off, counts the nodes, and agrees on their secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::limits::{heartbeat_call, read_heartbeat, slot};
+use crate::limits::fleet::{Heartbeat, heartbeat_call, read_heartbeat};
+use crate::limits::slot;
 use crate::node_count::HEARTBEAT_TTL;
 use crate::store::StoreInner;
 
@@ -20,22 +21,37 @@ const SURPLUS_FOR: Duration = Duration::from_secs(25);
 pub(crate) async fn run(store: Arc<StoreInner>, mut leaving: watch::Receiver<bool>) {
     let ttl_ms = u64::try_from(HEARTBEAT_TTL.as_millis()).unwrap_or(u64::MAX);
     let prefix = &store.context.settings().prefix;
-    let call = heartbeat_call(prefix, &store.node, ttl_ms);
-    let key_slot = call.keys.iter().next().map(slot).unwrap_or_default();
-    let calls = [call];
+    let call = |ttl_ms| {
+        [heartbeat_call(
+            prefix,
+            &store.node,
+            ttl_ms,
+            &store.secret.offer(),
+        )]
+    };
+    let key_slot = call(0)
+        .iter()
+        .flat_map(|call| call.keys.iter().next())
+        .next()
+        .map(slot);
+    let key_slot = key_slot.unwrap_or_default();
     let (mut surplus_since, mut was_counted) = (None, false);
     loop {
         let deadline = Instant::now() + HEARTBEAT_TIMEOUT;
-        match store.send(key_slot, &calls, deadline).await {
+        match store.send(key_slot, &call(ttl_ms), deadline).await {
             Ok(replies) => match replies.last().map(read_heartbeat) {
-                Some(Ok(nodes)) => {
+                Some(Ok(Heartbeat { nodes, secret })) => {
                     was_counted = true;
                     store.nodes.observe(nodes);
+                    if let Some(secret) = secret {
+                        store.secret.observe(secret);
+                    }
                     compare_with_configured(&store, &mut surplus_since);
                 }
                 other => {
                     store.nodes.forget_decrease();
-                    let message = format!("bad reply to a heartbeat: {other:?}");
+                    let error = other.and_then(Result::err);
+                    let message = format!("bad reply to a heartbeat: {error:?}");
                     store
                         .context
                         .warnings
@@ -51,7 +67,7 @@ pub(crate) async fn run(store: Arc<StoreInner>, mut leaving: watch::Receiver<boo
         // At first the store may not be up yet.
         let pause = match was_counted {
             true => HEARTBEAT_EVERY,
-            false => HEARTBEAT_EVERY / 20,
+            false => HEARTBEAT_EVERY / 100,
         };
         tokio::select! {
             // Also when the sender is dropped.
@@ -59,7 +75,7 @@ pub(crate) async fn run(store: Arc<StoreInner>, mut leaving: watch::Receiver<boo
             () = sleep(pause) => {}
         }
     }
-    let sign_off = [heartbeat_call(prefix, &store.node, 0)];
+    let sign_off = call(0);
     let deadline = Instant::now() + HEARTBEAT_TIMEOUT;
     if let Err(error) = store.send(key_slot, &sign_off, deadline).await {
         tracing::debug!(

@@ -53,6 +53,7 @@
 mod decide;
 mod doctor;
 mod error_action;
+mod fleet_secret;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

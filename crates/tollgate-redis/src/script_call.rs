@@ -24,13 +24,17 @@ pub(crate) enum ScriptName {
     Settle,
     /// Moves a key's usage from the former numbers of its limit to the present ones.
     Migrate,
-    /// Reports that this node is alive, and returns how many are.
+    /// Reports that this node is alive, and returns how many are and the secret that they share.
     Heartbeat,
+    /// Records that an identifier is used, once.
+    RecordUse,
+    /// Forgets what is counted for a key.
+    Forget,
 }
 
 impl ScriptName {
     /// All of them.
-    pub(crate) const ALL: [ScriptName; 9] = [
+    pub(crate) const ALL: [ScriptName; 11] = [
         ScriptName::OneBucket,
         ScriptName::TwoBuckets,
         ScriptName::ThreeBuckets,
@@ -40,6 +44,8 @@ impl ScriptName {
         ScriptName::Settle,
         ScriptName::Migrate,
         ScriptName::Heartbeat,
+        ScriptName::RecordUse,
+        ScriptName::Forget,
     ];
 }
 

@@ -10,22 +10,31 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
 use tokio::time::timeout;
-use tollgate::LimitError;
-use tollgate_policy::shared::{SharedLimit, SharedLimits, SharedStore, StoreReport};
+use tollgate::{LimitError, Span};
+use tollgate_policy::shared::{
+    Answering, FaultKind, SharedLimit, SharedLimits, SharedStore, StoreFault, StoreReport,
+};
 
 use crate::decide::RedisLimits;
+use crate::fleet_secret::FleetSecret;
 use crate::heartbeat;
-use crate::limits::LimitSet;
+use crate::limits::fleet::{read_record_use, record_use_call};
+use crate::limits::{LimitSet, slot};
 use crate::link::connector::{Connector, OpenError};
 use crate::link::{Context, IN_FLIGHT_MAX};
 use crate::node_count::NodeCount;
 use crate::reset;
+use crate::send::SendError;
 use crate::settings::Settings;
 use crate::topology::Routes;
 
 /// Concurrent refunds; beyond this, units stay taken.
 const REFUNDS_MAX: usize = 1024;
+
+/// Deadline of the record of a used identifier. No decision waits for it, so it is longer than theirs.
+const RECORD_USE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How long [`RedisStore::sign_off`] waits for the store.
 const SIGN_OFF_TIMEOUT: Duration = Duration::from_millis(250);
@@ -54,6 +63,7 @@ pub(crate) struct StoreInner {
     /// Name of this node among those that share the store.
     pub(crate) node: String,
     pub(crate) nodes: NodeCount,
+    pub(crate) secret: FleetSecret,
     /// Bounds decisions in several slots, and settlements.
     pub(crate) decisions: Arc<Semaphore>,
     /// Bounds refunds.
@@ -111,6 +121,7 @@ impl RedisStore {
             routes,
             node: format!("{:016x}", getrandom::u64().unwrap_or_default()),
             nodes: NodeCount::new(),
+            secret: FleetSecret::new(),
             decisions: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
             refunds: Arc::new(Semaphore::new(REFUNDS_MAX)),
         });
@@ -158,6 +169,35 @@ impl SharedStore for RedisStore {
         let configured = inner.context.settings().nodes;
         // The greater number: a node that divides by too few admits too much.
         inner.nodes.get().max(configured.unwrap_or(1))
+    }
+
+    fn fleet_secret(&self) -> Option<[u8; 32]> {
+        self.tasks.inner.secret.get()
+    }
+
+    fn record_use(&self, id: u128, ttl: Span) -> Answering<'_, bool> {
+        let inner = &self.tasks.inner;
+        Box::pin(async move {
+            let prefix = &inner.context.settings().prefix;
+            let call = record_use_call(prefix, id, ttl.as_nanos() / 1_000_000);
+            let key_slot = call.keys.iter().next().map(slot).unwrap_or_default();
+            let deadline = Instant::now() + RECORD_USE_TIMEOUT;
+            let replies = inner.send(key_slot, &[call], deadline).await;
+            let replies = replies.map_err(|error| match error {
+                SendError::Fault(fault) => fault,
+                SendError::SplitKeys { .. } => {
+                    StoreFault::new(FaultKind::Unable, "the slot of the identifier is moving")
+                }
+            })?;
+            let is_first = replies.last().map(read_record_use);
+            match is_first {
+                Some(Ok(is_first)) => Ok(is_first),
+                _ => Err(StoreFault::new(
+                    FaultKind::Garbled,
+                    "not one reply to one call",
+                )),
+            }
+        })
     }
 
     fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

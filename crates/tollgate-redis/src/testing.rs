@@ -9,7 +9,8 @@ use tollgate::Moment;
 use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 
 use crate::limits::clock::ScriptClock;
-use crate::limits::{BadReply, ChargeGroup, GroupReply, LimitSet, heartbeat_call, read_heartbeat};
+use crate::limits::fleet::{heartbeat_call, read_heartbeat};
+use crate::limits::{BadReply, ChargeGroup, GroupReply, LimitSet};
 use crate::script::Scripts;
 use crate::script_call::{ScriptCall, ScriptName};
 
@@ -268,8 +269,9 @@ impl ScriptClient {
         node: &str,
         ttl_ms: u64,
     ) -> Result<u32, ScriptClientError> {
-        let reply = self.call(&heartbeat_call("tg", node, ttl_ms), now)?;
-        Ok(read_heartbeat(&reply)?)
+        let secret = "0f".repeat(32);
+        let reply = self.call(&heartbeat_call("tg", node, ttl_ms, &secret), now)?;
+        Ok(read_heartbeat(&reply)?.nodes)
     }
 
     /// The commands that decide a request, for other tools.

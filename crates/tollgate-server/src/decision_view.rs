@@ -11,14 +11,14 @@ use crate::engine::{ActivePolicy, EngineGate};
 use crate::names;
 
 /// The result of `reserve`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reserved {
     /// Not requested and not needed.
     NotRequested,
     /// Nothing was charged.
     Nothing,
-    /// Stored under this name.
-    Stored(u128),
+    /// Stored under this name. With a token, callers know it by that.
+    Stored(u128, Option<Box<str>>),
     /// The maximum number of reservations is reached.
     Full,
 }
@@ -68,7 +68,7 @@ impl<'a> DecisionView<'a, ChargeViews<'a>> {
         (view.reservation, view.reservation_error) = match reserved {
             Reserved::NotRequested => (None, None),
             Reserved::Nothing => (Some(None), None),
-            Reserved::Stored(name) => (Some(Some(ReservationName(name))), None),
+            Reserved::Stored(name, token) => (Some(Some(ReservationName { name, token })), None),
             Reserved::Full => (
                 Some(None),
                 Some("the maximum number of reservations is reached; settle those that are done"),
@@ -155,12 +155,18 @@ struct ChargeView<'a> {
     would_refuse: Option<bool>,
 }
 
-/// The name of a reservation: 32 hexadecimal digits.
-struct ReservationName(u128);
+/// The name of a reservation: a token, or 32 hexadecimal digits.
+struct ReservationName {
+    name: u128,
+    token: Option<Box<str>>,
+}
 
 impl Serialize for ReservationName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:032x}", self.0))
+        match &self.token {
+            Some(token) => serializer.serialize_str(token),
+            None => serializer.collect_str(&format_args!("{:032x}", self.name)),
+        }
     }
 }
 

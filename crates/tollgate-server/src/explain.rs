@@ -5,8 +5,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use tollgate_policy::{
-    ExplainedKey, ExplainedKeyKind, Explanation, Facts, PolicyDecision, QueueExplanation, Reason,
-    Role, RuleExplanation, Sharing, WhyNot,
+    ExplainedKey, ExplainedKeyKind, Explanation, FULLY_ENFORCED, Facts, Mode, PolicyDecision,
+    QueueExplanation, Reason, Role, RuleExplanation, Sharing, WhyNot,
 };
 
 use crate::decision_view::{DecisionView, millis, remaining, waits};
@@ -107,6 +107,12 @@ struct RuleView<'a> {
     overridden: bool,
     cost: u64,
     role: Option<&'static str>,
+    /// The share of keys that the limit is enforced for, if not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforce: Option<String>,
+    /// Whether this key is among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_enforced: Option<bool>,
     quota: Option<String>,
     sharing: Option<&'static str>,
     nodes: Option<u32>,
@@ -133,6 +139,8 @@ impl<'a> RuleView<'a> {
         let nodes = gate.store().map(|store| store.nodes().max(1));
         let shared = quota.zip(nodes);
         let leased = shared.filter(|_| rule.sharing == Sharing::Lease);
+        let is_partial = rule.mode == Mode::Enforce && rule.enforced < FULLY_ENFORCED;
+        let share = is_partial.then_some(rule.enforced);
         let (retry_after_ms, delay_ms) = explained
             .decision
             .map_or((None, None), |decision| waits(decision.verdict));
@@ -149,6 +157,8 @@ impl<'a> RuleView<'a> {
             overridden: explained.is_overridden,
             cost: explained.cost,
             role: explained.role.map(names::role),
+            enforce: share.map(percent),
+            is_enforced: share.and(explained.role).map(|role| role == Role::Enforced),
             quota: quota.map(quota_text),
             sharing: nodes.map(|_| rule.sharing.name()),
             nodes,
@@ -163,6 +173,13 @@ impl<'a> RuleView<'a> {
             reset_after_ms: explained.decision.map(|d| millis(d.status.full_after)),
         })
     }
+}
+
+/// A share in hundredths of a percent.
+fn percent(share: u32) -> String {
+    let text = format!("{}.{:02}", share / 100, share % 100);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text}%")
 }
 
 /// The verdict of one limit, unless a list or the switch decides first.

@@ -61,5 +61,6 @@ pub mod rls;
 pub(crate) mod run;
 mod supervisor;
 
+pub use net::descriptors::{DescriptorReport, descriptor_report};
 pub use resp::{PasswordError, RESP_KEYS, RESP_PORT, RespBind, RespError};
 pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, ServerSettings, Started, run};

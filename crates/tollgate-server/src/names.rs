@@ -29,6 +29,7 @@ pub const fn reason(reason: Reason) -> &'static str {
         Reason::AllowList(_) => "allow-list",
         Reason::DenyList(_) => "deny-list",
         Reason::Unmatched => "unmatched",
+        Reason::OnlyCounted => "only-counted",
         Reason::SwitchedOff => "switched-off",
         Reason::Path(_) => "path",
         Reason::MissingKey(_) => "missing-key",

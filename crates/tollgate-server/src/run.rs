@@ -32,6 +32,8 @@ pub struct ServerSettings {
     pub resp: Option<RespBind>,
     /// Threads that serve each port. `None`: one for each processor.
     pub threads: Option<usize>,
+    /// Lets logged refusals show method, path and client address.
+    pub access_log: bool,
 }
 
 /// Address and access of the admin port.
@@ -79,6 +81,7 @@ impl Default for ServerSettings {
             }),
             resp: None,
             threads: None,
+            access_log: false,
         }
     }
 }
@@ -189,6 +192,7 @@ pub async fn run(
         admin,
         resp,
         threads,
+        access_log,
     } = settings;
     let admin = AdminListener::new(admin)?;
     let resp = resp.as_ref().map(RespConfig::new).transpose();
@@ -197,6 +201,9 @@ pub async fn run(
     let engine = tokio::task::spawn_blocking(|| Engine::start(engine)).await;
     let engine = engine.map_err(|_| RunError::Broken)?;
     let engine = engine.map_err(RunError::Start)?;
+    if access_log {
+        engine.log_requests();
+    }
     engine.wait_for_store().await;
     let http = bind("http", http).await?;
     let rls = match rls {

@@ -24,6 +24,9 @@ use crate::grpc_status::{self, Code};
 const LIMIT: HeaderName = HeaderName::from_static(Field::Limit.name());
 const REMAINING: HeaderName = HeaderName::from_static(Field::Remaining.name());
 const RESET: HeaderName = HeaderName::from_static(Field::Reset.name());
+const UNPREFIXED_LIMIT: HeaderName = HeaderName::from_static(Field::UnprefixedLimit.name());
+const UNPREFIXED_REMAINING: HeaderName = HeaderName::from_static(Field::UnprefixedRemaining.name());
+const UNPREFIXED_RESET: HeaderName = HeaderName::from_static(Field::UnprefixedReset.name());
 const POLICY: HeaderName = HeaderName::from_static(Field::Policy.name());
 const RATELIMIT: HeaderName = HeaderName::from_static(Field::RateLimit.name());
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -53,7 +56,7 @@ pub(crate) struct ResponseFields {
 /// accepts such a head.
 #[derive(Clone, Copy, Debug)]
 struct FieldEnds {
-    ends: [(Field, u16); Field::ALL.len()],
+    ends: [(Field, u16); Field::PER_RESPONSE],
     count: u8,
 }
 
@@ -65,7 +68,7 @@ impl FieldEnds {
         text: &mut String,
     ) -> FieldEnds {
         let mut fields_written = FieldEnds {
-            ends: [(Field::CacheControl, 0); Field::ALL.len()],
+            ends: [(Field::CacheControl, 0); Field::PER_RESPONSE],
             count: 0,
         };
         fields(gate, answer, text, &mut |field, part| {
@@ -137,6 +140,9 @@ impl ResponseFields {
                 Field::Limit => LIMIT,
                 Field::Remaining => REMAINING,
                 Field::Reset => RESET,
+                Field::UnprefixedLimit => UNPREFIXED_LIMIT,
+                Field::UnprefixedRemaining => UNPREFIXED_REMAINING,
+                Field::UnprefixedReset => UNPREFIXED_RESET,
                 Field::Policy => POLICY,
                 Field::RateLimit => RATELIMIT,
                 Field::CacheControl => {

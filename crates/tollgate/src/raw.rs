@@ -89,7 +89,13 @@ struct Memory {
     size: usize,
 }
 
-#[cfg(all(target_os = "linux", not(miri)))]
+// The constants and the 64-bit offset below hold on these processors only. Others use the allocator.
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64",
+    not(miri)
+))]
 mod system {
     use std::ffi::{c_int, c_void};
     unsafe extern "C" {
@@ -110,7 +116,12 @@ mod system {
     pub(super) const HUGE_PAGES: c_int = 14;
 }
 
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64",
+    not(miri)
+))]
 impl Memory {
     fn zeroed(size: usize) -> Option<Memory> {
         if size > isize::MAX as usize {
@@ -133,7 +144,12 @@ impl Memory {
     }
 }
 
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64",
+    not(miri)
+))]
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped in `zeroed` with this size, and nothing borrows it now.
@@ -141,7 +157,12 @@ impl Drop for Memory {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64",
+    not(miri)
+)))]
 impl Memory {
     fn zeroed(size: usize) -> Option<Memory> {
         let layout = std::alloc::Layout::from_size_align(size, PAGE).ok()?;
@@ -153,7 +174,12 @@ impl Memory {
     fn advise_huge_pages(&self) {}
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64",
+    not(miri)
+)))]
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Ok(layout) = std::alloc::Layout::from_size_align(self.size, PAGE) {

@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_MAX: u64 = 16 << 20;
 
 /// The token from a file, or else from the environment.
-pub(super) fn token(file: Option<&Path>) -> Result<Option<String>, Stop> {
+pub(crate) fn token(file: Option<&Path>) -> Result<Option<String>, Stop> {
     let token = match file {
         Some(file) => Some(std::fs::read_to_string(file).map_err(|cause| Stop::File {
             name: file.display().to_string(),
@@ -26,8 +26,13 @@ pub(super) fn token(file: Option<&Path>) -> Result<Option<String>, Stop> {
     Ok(token.map(|token| token.trim().to_owned()))
 }
 
-/// Posts the request to the admin port and returns the explanation.
-pub(super) fn server(server: &str, token: Option<&str>, request: &Value) -> Result<Value, Stop> {
+/// Sends a request to the admin port and returns the answer.
+pub(crate) fn server(
+    server: &str,
+    token: Option<&str>,
+    (method, path): (&str, &str),
+    request: &Value,
+) -> Result<Value, Stop> {
     let host = server
         .strip_prefix("http://")
         .unwrap_or(server)
@@ -57,7 +62,7 @@ pub(super) fn server(server: &str, token: Option<&str>, request: &Value) -> Resu
     let body = request.to_string();
     let authorization = token.map_or(String::new(), |t| format!("Authorization: Bearer {t}\r\n"));
     let head = format!(
-        "POST /explain HTTP/1.1\r\nHost: {host}\r\n{authorization}Content-Type: application/json\r\n\
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Content-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );

@@ -3,7 +3,7 @@
 //! The arguments become facts. The policy of a file, or a running server with its state, explains the decision,
 //! which is printed as a table. Nothing is taken from any limit.
 
-mod ask;
+pub(crate) mod ask;
 mod print;
 
 use std::io::Write;
@@ -25,7 +25,12 @@ pub(crate) fn run(asked: &Explain, out: &mut impl Write) -> Result<ExitCode, Sto
             let token = ask::token(asked.token_file.as_deref())?;
             (
                 server.clone(),
-                ask::server(server, token.as_deref(), &typed.to_json(asked))?,
+                ask::server(
+                    server,
+                    token.as_deref(),
+                    ("POST", "/explain"),
+                    &typed.to_json(asked),
+                )?,
             )
         }
         (None, Some(file)) => (file.clone(), by_file(file, &typed.facts(asked))?),

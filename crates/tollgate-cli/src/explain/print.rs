@@ -126,6 +126,11 @@ fn row(limit: &Value) -> [String; 6] {
         None | Some("enforced") => String::from("yes"),
         Some(role) => role.to_owned(),
     };
+    let is_enforced = limit.get("is_enforced").and_then(Value::as_bool);
+    if let (Some(share), Some(is_enforced)) = (text("enforce"), is_enforced) {
+        let place = if is_enforced { "among" } else { "not among" };
+        applies = format!("{applies}: {place} the {share}");
+    }
     if let Some(tier) = text("tier") {
         applies = format!("{applies}, tier {tier}");
     }
@@ -187,6 +192,7 @@ fn verdict(explanation: &Value) -> String {
         },
         Some("allow-list") => format!("`{rule}` is on the allow list"),
         Some("deny-list") => format!("`{rule}` is on the deny list"),
+        Some("only-counted") => String::from("only limits that are counted and not enforced match"),
         Some("unmatched") => String::from("no limit matches; the policy's default decides"),
         Some("switched-off") => String::from("limiting is switched off"),
         Some("path") => {

@@ -159,7 +159,7 @@ fn what_a_reservation_did_not_use_is_free_for_every_node() {
         client.post("/v1/settle", &settle).expect(200).json()["unpaid"],
         0
     );
-    client.post("/v1/settle", &settle).expect(404);
+    client.post("/v1/settle", &settle).expect(409);
     assert_eq!(passes(&other, PER_ORG, 9), 5);
 }
 
@@ -269,6 +269,7 @@ fn the_doctor_says_what_is_wrong_with_the_store() {
     let (out, code) = doctor(&ten_for_each_org(good.port()), &[]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("nothing is wrong"), "{out}");
+    assert!(out.contains("connections on all ports together"), "{out}");
 
     let (out, code) = doctor(&ten_for_each_org(free_port().unwrap()), &[]);
     assert_eq!(code, Some(1), "{out}");

@@ -22,6 +22,7 @@ mod openapi;
 mod policy;
 mod proxied;
 mod reload;
+mod reservations;
 mod resp;
 mod resp_bounds;
 mod rls;

@@ -26,6 +26,24 @@ fn behind_nginx_methods_hosts_and_other_refusals_are_reported() {
 }
 
 #[test]
+fn behind_nginx_the_body_of_a_refusal_has_its_type_whatever_the_path_ends_with() {
+    let setting = proxied::Setting::new(nginx);
+    let mut client = setting.proxy.client();
+    let ann = [("X-User", "ann")];
+    for _ in 0..3 {
+        client.get_with("/user/a.html", &ann).expect(200);
+    }
+    for path in ["/user/a.html", "/user/a.png", "/user/a"] {
+        let refused = client.get_with(path, &ann).expect(429);
+        assert_eq!(
+            refused.must("content-type"),
+            "application/problem+json",
+            "{path}"
+        );
+    }
+}
+
+#[test]
 fn nginx_answers_500_while_the_limiter_is_away_and_serves_again_with_what_was_counted() {
     assert_eq!(proxied::survives_its_limiter(nginx), 500);
 }

@@ -27,11 +27,12 @@ const VERDICTS: [(&str, &str); 4] = [
     ("refuse", "refuse"),
     ("never", "never"),
 ];
-const REASONS: [(&str, &str); 7] = [
+const REASONS: [(&str, &str); 8] = [
     ("limit", "limit"),
     ("allow-list", "allow-list"),
     ("deny-list", "deny-list"),
     ("unmatched", "unmatched"),
+    ("only-counted", "only-counted"),
     ("path", "path"),
     ("missing-key", "missing-key"),
     ("blocked", "blocked"),

@@ -265,6 +265,7 @@ fn headers(node: Item<'_>) -> Read<AnswerStyle> {
     let words = [
         ("seconds", XRateLimit::Seconds),
         ("epoch", XRateLimit::Epoch),
+        ("unprefixed", XRateLimit::Unprefixed),
         ("off", XRateLimit::Off),
         ("true", XRateLimit::Seconds),
         ("false", XRateLimit::Off),

@@ -69,6 +69,7 @@ enum Reason {
     AllowList,
     DenyList,
     Unmatched,
+    OnlyCounted,
     Path,
     MissingKey,
     Blocked,

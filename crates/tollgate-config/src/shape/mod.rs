@@ -194,7 +194,8 @@ section! {
         retry_after: Option<bool>,
         /// Up to this share is added to `Retry-After`, so that clients do not retry together: `20%`. Default: `0%`.
         jitter: Option<String>,
-        /// `X-RateLimit-*`: with the reset in `seconds` from now or as an `epoch`, or `off`. Default: `seconds`.
+        /// `X-RateLimit-*`: with the reset in `seconds` from now or as an `epoch`, or `off`; or `unprefixed`, for `RateLimit-Limit`,
+        /// `-Remaining` and `-Reset` in seconds, as in older drafts. Default: `seconds`.
         x_ratelimit: Option<XRateLimit>,
         /// `RateLimit` and `RateLimit-Policy`. Default: true.
         ratelimit: Option<bool>,
@@ -215,6 +216,7 @@ enum XRateLimit {
 enum XRateLimitWord {
     Seconds,
     Epoch,
+    Unprefixed,
     Off,
 }
 

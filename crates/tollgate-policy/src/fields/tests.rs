@@ -332,6 +332,30 @@ fn the_epoch_of_a_window_never_moves_while_it_lasts() {
 }
 
 #[test]
+fn older_names_replace_those_with_a_prefix() {
+    let (gate, _) = gate_with(Policy {
+        limits: vec![rule(
+            "x",
+            Limit::token_bucket("1/s".parse().unwrap(), 10).unwrap(),
+        )],
+        answers: super::super::AnswerStyle {
+            x_ratelimit: XRateLimit::Unprefixed,
+            ratelimit: false,
+            ..Default::default()
+        },
+        ..Policy::default()
+    });
+    assert_eq!(
+        lines_of(&gate, &ask(&gate, 3)),
+        [
+            "ratelimit-limit: 10",
+            "ratelimit-remaining: 7",
+            "ratelimit-reset: 3"
+        ]
+    );
+}
+
+#[test]
 fn a_spread_wait_is_the_same_for_a_key_and_stays_within_its_bound() {
     let style = super::super::AnswerStyle {
         jitter_percent: 20,

@@ -26,6 +26,7 @@ pub(crate) struct FleetStore<C> {
     background: Arc<Background>,
     debts: Arc<Debts>,
     limits: Arc<[PreparedLimit]>,
+    remote: Arc<dyn SharedLimits>,
     clock: C,
 }
 
@@ -37,6 +38,7 @@ impl<C: Clock> Clone for FleetStore<C> {
             background: Arc::clone(&self.background),
             debts: Arc::clone(&self.debts),
             limits: Arc::clone(&self.limits),
+            remote: Arc::clone(&self.remote),
             clock: self.clock.clone(),
         }
     }
@@ -56,9 +58,9 @@ impl<C: Clock> FleetStore<C> {
         let store = Arc::clone(memory.store()?);
         let debts = before.map_or_else(Arc::default, |before| Arc::clone(&before.debts));
         let background = before.map_or_else(Arc::default, |before| Arc::clone(&before.background));
-        let remote = RemoteStore::new(clock.clone(), remote, moving);
+        let asked = RemoteStore::new(clock.clone(), Arc::clone(&remote), moving);
         let fallback = Fallback::new(
-            remote,
+            asked,
             Arc::clone(memory),
             Arc::clone(&limits),
             Arc::clone(&debts),
@@ -87,12 +89,18 @@ impl<C: Clock> FleetStore<C> {
             background,
             debts,
             limits,
+            remote,
             clock,
         })
     }
 
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// The limits in the store, without the layers.
+    pub(crate) fn remote(&self) -> &Arc<dyn SharedLimits> {
+        &self.remote
     }
 
     pub(crate) fn apply(

@@ -22,6 +22,7 @@
 mod arguments;
 pub(crate) mod clock;
 mod evaluate;
+pub(crate) mod fleet;
 mod key_names;
 mod log;
 mod script_limit;
@@ -33,9 +34,9 @@ use std::fmt;
 use redis::Value;
 use tollgate::LimitError;
 use tollgate::LimitId;
-use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
+use tollgate_policy::shared::{SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 
-use crate::script_call::{Arguments, ScriptCall, ScriptName};
+use crate::script_call::ScriptCall;
 use arguments::{ChargePart, Correction};
 use clock::ScriptClock;
 use evaluate::KeyDecision;
@@ -407,6 +408,20 @@ impl LimitSet {
         (slot(&name), vec![call])
     }
 
+    /// The calls that forget what is counted for a key, with their slots: under its present name and the former ones.
+    pub(crate) fn forget(&self, limit: LimitId, key: &SharedKey) -> Vec<(u16, ScriptCall)> {
+        let Some(limit) = self.limit(limit) else {
+            return Vec::new();
+        };
+        let former = limit.former.iter().map(|(names, _)| names);
+        let names = std::iter::once(&limit.names).chain(former);
+        let call = |names: &KeyNames| {
+            let name = names.name(key);
+            (slot(&name), fleet::forget_call(&name))
+        };
+        names.map(call).collect()
+    }
+
     /// The units without room.
     ///
     /// # Errors
@@ -428,29 +443,6 @@ impl LimitSet {
         }
         Ok(unpaid)
     }
-}
-
-/// Reports that `node` is alive for the next `ttl_ms`; for 0, that it left.
-pub(crate) fn heartbeat_call(prefix: &str, node: &str, ttl_ms: u64) -> ScriptCall {
-    let (mut keys, mut args) = (Arguments::default(), Arguments::default());
-    let prefix = prefix.replace(['{', '}'], "");
-    keys.push(format!("{prefix}:{{nodes}}").as_bytes());
-    args.push(node.as_bytes());
-    args.push_number(ttl_ms);
-    ScriptCall {
-        script: ScriptName::Heartbeat,
-        keys,
-        args,
-    }
-}
-
-/// How many nodes are alive.
-///
-/// # Errors
-/// A reply of another shape.
-pub(crate) fn read_heartbeat(reply: &Value) -> Result<u32, BadReply> {
-    let count = whole(items(reply)?.get(1))?;
-    u32::try_from(count).map_err(|_| BadReply(format!("{count} nodes")))
 }
 
 fn items(reply: &Value) -> Result<&[Value], BadReply> {

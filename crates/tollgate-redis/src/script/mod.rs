@@ -70,6 +70,8 @@ impl Scripts {
                 ScriptName::Settle => &[STATE, AMEND, include_str!("settle.lua")],
                 ScriptName::Migrate => &[STATE, AMEND, include_str!("migrate.lua")],
                 ScriptName::Heartbeat => &[include_str!("heartbeat.lua")],
+                ScriptName::RecordUse => &[include_str!("record_use.lua")],
+                ScriptName::Forget => &[include_str!("forget.lua")],
             };
             let text = without_comments(&[&[clock], pieces].concat()).replace("FOREIGN", FOREIGN);
             let sha = redis::Script::new(&text).get_hash().to_owned();

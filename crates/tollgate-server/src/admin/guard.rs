@@ -142,6 +142,14 @@ pub(super) fn check_json(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     ))
 }
 
+/// Returns `true` if a request has a body, or declares the type of one.
+pub(super) fn has_body(headers: &HeaderMap) -> bool {
+    let length = headers.get(header::CONTENT_LENGTH);
+    headers.contains_key(header::CONTENT_TYPE)
+        || headers.contains_key(header::TRANSFER_ENCODING)
+        || length.is_some_and(|length| length.as_bytes() != b"0")
+}
+
 /// The value of a header that occurs once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();

@@ -13,7 +13,7 @@
 //! | method | path | token | operation |
 //! |---|---|---|---|
 //! | GET | `/health` | | liveness |
-//! | GET | `/ready` | | readiness; 200 also if degraded, with the reasons |
+//! | GET | `/ready` | | readiness: 200 also if degraded, with the reasons; 503 if no request can be served |
 //! | GET | `/metrics` | | metrics of Prometheus |
 //! | POST | `/reload` | yes | read the policy file now |
 //! | GET, PUT, DELETE | `/overrides` | yes | quotas of single keys |
@@ -23,8 +23,10 @@
 //! | GET | `/policy` | yes | the active policy |
 //! | POST | `/peek` | yes | the quota of one key |
 //! | POST | `/explain` | yes | the decision about a request, explained |
+//! | DELETE | `/v1/keys/LIMIT/KEY` | yes | forget what a key has used |
 
 mod guard;
+mod keys;
 mod pressure;
 mod response;
 mod routes;
@@ -43,7 +45,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use self::guard::{Guard, check_json};
+use self::guard::{Guard, check_json, has_body};
 use self::response::{AdminResponse, ProblemDetails};
 use self::routes::Operation;
 use crate::engine::Engine;
@@ -117,7 +119,8 @@ impl Handler for Admin {
                 return answer;
             }
         };
-        match self.respond(operation, body, peer).await {
+        let path = head.uri.path().to_owned();
+        match self.respond(operation, path, body, peer).await {
             Ok(answer) => answer,
             Err(problem) => problem.into_response(),
         }
@@ -140,7 +143,7 @@ impl Admin {
                     StatusCode::NOT_FOUND,
                     "no-such-path",
                     "no such path",
-                    "use one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /pressure, /policy, /peek, /explain",
+                    "use one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /pressure, /policy, /peek, /explain, /v1/keys/LIMIT/KEY",
                 ));
             }
             Err(allowed) => {
@@ -161,7 +164,8 @@ impl Admin {
             self.guard.check_token(&head.headers, peer)?;
             self.limiter.remember(peer);
         }
-        if !matches!(head.method, Method::GET | Method::HEAD) {
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        if !is_read && (operation.needs_body() || has_body(&head.headers)) {
             check_json(&head.headers)?;
         }
         Ok(operation)
@@ -170,6 +174,7 @@ impl Admin {
     async fn respond(
         &self,
         operation: Operation,
+        path: String,
         body: Incoming,
         peer: IpAddr,
     ) -> Result<AdminResponse, ProblemDetails> {
@@ -193,7 +198,7 @@ impl Admin {
             })?;
         let engine = Arc::clone(&self.engine);
         // It reads and writes files, and walks tables: not on a thread that serves requests.
-        let work = tokio::task::spawn_blocking(move || operation.run(&engine, &body, peer));
+        let work = tokio::task::spawn_blocking(move || operation.run(&engine, &path, &body, peer));
         work.await.unwrap_or_else(|_| {
             Err(ProblemDetails::new(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::pressure;
 use super::response::{AdminResponse, ProblemDetails, json as respond, with_body};
-use crate::engine::{Engine, OverrideError, ReloadCause, ReloadError, Reloaded};
+use crate::engine::{Engine, Health, OverrideError, ReloadCause, ReloadError, Reloaded};
 use crate::limit_view::PolicyView;
 
 /// An operation.
@@ -32,7 +32,11 @@ pub(super) enum Operation {
     Policy,
     Peek,
     Explain,
+    ResetKey,
 }
+
+/// Path of the keys of limits: the name of a limit and the parts of a key follow.
+pub(super) const KEYS: &str = "/v1/keys/";
 
 /// All operations with method and path.
 const ALL: [(&str, &str, Operation); 15] = [
@@ -114,6 +118,12 @@ enum Limiting {
 impl Operation {
     /// The operation of a method and path; otherwise the methods of the path.
     pub(super) fn find(method: &Method, path: &str) -> Result<Operation, Vec<&'static str>> {
+        if path.starts_with(KEYS) {
+            return match *method {
+                Method::DELETE => Ok(Operation::ResetKey),
+                _ => Err(vec!["DELETE"]),
+            };
+        }
         let method = match *method {
             Method::HEAD => "GET",
             ref method => method.as_str(),
@@ -132,16 +142,25 @@ impl Operation {
         )
     }
 
-    /// Runs it. Reads and writes files.
+    /// Returns `true` if it reads a body. The others may be sent without one.
+    pub(super) fn needs_body(self) -> bool {
+        !matches!(
+            self,
+            Operation::Reload | Operation::ReleasePressure | Operation::ResetKey
+        )
+    }
+
+    /// Runs it. Reads and writes files, and may wait for the shared store.
     pub(super) fn run(
         self,
         engine: &Arc<Engine>,
+        path: &str,
         body: &[u8],
         peer: IpAddr,
     ) -> Result<AdminResponse, ProblemDetails> {
         match self {
             Operation::Health => Ok(respond(&json!({"status": "ok"}))),
-            Operation::Ready => Ok(respond(&engine.health())),
+            Operation::Ready => Ok(ready(engine)),
             Operation::Metrics => {
                 let kind = HeaderValue::from_static(Engine::METRICS_TYPE);
                 Ok(with_body(StatusCode::OK, kind, engine.metrics()))
@@ -160,6 +179,7 @@ impl Operation {
             Operation::ReleasePressure => Ok(pressure::release(engine, peer)),
             Operation::Policy => Ok(respond(&PolicyView::new(engine, &engine.active()))),
             Operation::Peek => peek(engine, read(body, PEEK_HINT)?),
+            Operation::ResetKey => super::keys::reset(engine, path, peer),
             Operation::Explain => match crate::http::explain(engine, body) {
                 Ok(explanation) => Ok(respond(&explanation)),
                 Err(detail) => Err(ProblemDetails::bad_request(
@@ -187,6 +207,16 @@ fn read<T: DeserializeOwned>(body: &[u8], hint: &str) -> Result<T, ProblemDetail
             hint,
         )
     })
+}
+
+/// 503 if requests cannot be served, so that a load balancer chooses another node.
+fn ready(engine: &Engine) -> AdminResponse {
+    let health = engine.health();
+    let mut response = respond(&health);
+    if health.status == Health::UNAVAILABLE {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
 }
 
 fn reload(engine: &Engine, peer: IpAddr) -> Result<AdminResponse, ProblemDetails> {

@@ -1,5 +1,6 @@
 //! Metrics of the engine: its counters, and what only a scrape computes.
 
+mod process;
 mod queues;
 
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use tollgate::{Moment, Span};
 
 use super::{ActivePolicy, Engine, Protocol, locked};
-use crate::metrics::{Exposition, Kind, LimitOutcome, Rls, WithoutLimit, ratio};
+use crate::metrics::{Exposition, Kind, LimitOutcome, Rls, RuleCounters, WithoutLimit, ratio};
 
 /// Counting live keys walks all tables. Scrapes within this time share one walk.
 const WALK_INTERVAL: Span = Span::from_secs(1);
@@ -42,7 +43,7 @@ impl Engine {
     pub fn metrics(&self) -> String {
         let policy = self.active();
         let mut out = Exposition::default();
-        decisions(&policy, &mut out);
+        decisions(&policy, |protocol| self.is_served(protocol), &mut out);
         let reasons = WithoutLimit::REASONS.into_iter();
         out.family(
             "tollgate_decisions_without_limit_total",
@@ -81,6 +82,7 @@ impl Engine {
             collector.collect(&mut out);
         }
         self.gauges(&policy, &mut out);
+        process::collect(&mut out);
         out.finish()
     }
 
@@ -144,10 +146,18 @@ impl Engine {
     }
 }
 
-fn decisions(policy: &ActivePolicy, out: &mut Exposition) {
+/// A protocol that is not served has series for the limits that it has used.
+fn decisions(policy: &ActivePolicy, is_served: impl Fn(Protocol) -> bool, out: &mut Exposition) {
     let rules = || policy.handles.rules.iter();
+    let has_series = |rule: &RuleCounters, protocol| {
+        let mut outcomes = LimitOutcome::DECISIONS.iter();
+        is_served(protocol) || outcomes.any(|(outcome, ..)| rule.get(protocol, *outcome) > 0)
+    };
+    let has_series = &has_series;
     let decided = rules().flat_map(|rule| {
-        Protocol::ALL.into_iter().flat_map(move |protocol| {
+        let protocols = Protocol::ALL.into_iter();
+        let protocols = protocols.filter(move |protocol| has_series(rule, *protocol));
+        protocols.flat_map(move |protocol| {
             let outcomes = LimitOutcome::DECISIONS.into_iter();
             outcomes.map(move |(outcome, verdict, reason)| {
                 let labels = [

@@ -6,6 +6,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use tollgate::MonotonicClock;
@@ -72,6 +73,10 @@ impl DecisionHost for EngineSource {
 
     fn estimates_releases(&self) -> bool {
         true
+    }
+
+    fn describes_requests(&self) -> bool {
+        self.0.engine.logs_requests.load(Relaxed)
     }
 
     fn observe(&self, policy: &ActivePolicy, observed: &Observed<'_>) {

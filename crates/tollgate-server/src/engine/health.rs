@@ -10,7 +10,8 @@ use super::{Engine, locked, seconds};
 /// The health of the server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
-    /// `ok` or `degraded`. A degraded server still decides.
+    /// `ok`, `degraded` or `unavailable`. A degraded server still decides. An unavailable one refuses or fails requests that
+    /// another node may serve.
     pub status: &'static str,
     /// Whether limiting is `on` or `off`.
     pub limiting: &'static str,
@@ -80,6 +81,12 @@ impl HealthFault {
     }
 }
 
+impl Health {
+    /// The status of a server that cannot serve requests: no upstream of the gateway is up, or the store is away and a limit
+    /// says `on_store_error: deny`.
+    pub const UNAVAILABLE: &'static str = "unavailable";
+}
+
 impl Engine {
     /// The health of the server.
     pub fn health(&self) -> Health {
@@ -91,14 +98,20 @@ impl Engine {
         let state_fails = state.as_ref().is_some_and(|s| s.last_error.is_some());
         let store = self.store_health();
         let store_fails = store.as_ref().is_some_and(StoreHealth::is_degraded);
-        let unavailable_upstreams = self.unavailable_backends();
+        let is_store_missing =
+            self.needs_store() && store.as_ref().is_some_and(|store| store.status == "away");
+        let (unavailable_upstreams, is_none_up) = self.unavailable_backends();
         let degraded = policy.last_error.is_some()
             || policy.overrides_unfit > 0
             || state_fails
             || store_fails
             || !unavailable_upstreams.is_empty();
         Health {
-            status: if degraded { "degraded" } else { "ok" },
+            status: match degraded {
+                _ if is_store_missing || is_none_up => Health::UNAVAILABLE,
+                true => "degraded",
+                false => "ok",
+            },
             limiting: if self.is_switched_off() { "off" } else { "on" },
             pressure: self.pressure_health(),
             policy,

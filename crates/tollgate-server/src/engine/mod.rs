@@ -55,6 +55,7 @@ pub(crate) use store::{rebalance_every, sync_leases_every};
 pub use top::TopKey;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
@@ -145,6 +146,10 @@ pub struct Engine {
     listener: OnceLock<Arc<dyn PolicyListener>>,
     /// Metrics of front ends.
     collectors: Mutex<Vec<Arc<dyn Collector>>>,
+    /// The protocols that are served, as bits.
+    served: AtomicU8,
+    /// Logged refusals show method, path and client address.
+    logs_requests: AtomicBool,
     clock: MonotonicClock,
     source: PolicyOrigin,
     /// The store of the first policy.
@@ -203,6 +208,20 @@ impl Engine {
     /// Registers the listener that validates policies, from the next one on. Later registrations are ignored.
     pub(crate) fn set_listener(&self, listener: Arc<dyn PolicyListener>) {
         let _ = self.listener.set(listener);
+    }
+
+    /// Registers a protocol that is served. The others have no series of their own.
+    pub(crate) fn set_served(&self, protocol: Protocol) {
+        self.served.fetch_or(1 << protocol as u8, Relaxed);
+    }
+
+    pub(crate) fn is_served(&self, protocol: Protocol) -> bool {
+        self.served.load(Relaxed) & 1 << protocol as u8 != 0
+    }
+
+    /// Lets logged refusals show method, path and client address, unless the policy hides keys.
+    pub(crate) fn log_requests(&self) {
+        self.logs_requests.store(true, Relaxed);
     }
 
     /// Adds the metrics of a front end.

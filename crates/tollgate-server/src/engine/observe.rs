@@ -73,7 +73,7 @@ impl Engine {
         self.metrics.duration.record(observed.took.into());
         self.count(policy, protocol, answer);
         if !answer.is_admitted() {
-            self.sample(policy, protocol, answer, |rule| observed.key(rule));
+            self.sample(policy, protocol, observed);
         }
     }
 
@@ -140,6 +140,7 @@ impl Engine {
                 }
             }
             Reason::Unmatched => without(WithoutLimit::Unmatched),
+            Reason::OnlyCounted => without(WithoutLimit::OnlyCounted),
             Reason::AllowList(_) => without(WithoutLimit::AllowList),
             Reason::SwitchedOff => without(WithoutLimit::SwitchedOff),
             Reason::Path(_) => without(WithoutLimit::Path),
@@ -149,13 +150,8 @@ impl Engine {
         }
     }
 
-    fn sample(
-        &self,
-        policy: &ActivePolicy,
-        protocol: Protocol,
-        answer: &PolicyDecision,
-        key: impl Fn(usize) -> Option<Vec<String>>,
-    ) {
+    fn sample(&self, policy: &ActivePolicy, protocol: Protocol, observed: &Observed<'_>) {
+        let answer = observed.answer;
         let rule = match answer.reason {
             Reason::Charge(at) => answer.charges.get(at).map(|charge| charge.rule),
             Reason::Blocked(rule) => Some(rule),
@@ -179,13 +175,19 @@ impl Engine {
         // Read from the policy that is active now, under the lock: a policy that hides keys clears the list, and no plain key
         // may be added afterwards.
         let privacy = self.active().gate.policy().privacy;
-        let Some(key) = key(rule).map(|key| self.printable_key(key, privacy)) else {
+        let Some(key) = observed
+            .key(rule)
+            .map(|key| self.printable_key(key, privacy))
+        else {
             return;
         };
         if let Ok(mut top) = top {
             top.record(&counters.name, &key, answer.issued);
         }
         if let Some(suppressed) = line {
+            let is_plain = privacy == Privacy::Plain;
+            let request = observed.request().filter(|_| is_plain);
+            let client = request.as_ref().and_then(|request| request.client);
             tracing::info!(
                 target: "tollgate::refused",
                 limit = &*counters.name,
@@ -193,6 +195,9 @@ impl Engine {
                 reason = names::reason(answer.reason),
                 protocol = protocol.name(),
                 key = ?key,
+                method = request.as_ref().map(|request| &*request.method),
+                path = request.as_ref().map(|request| &*request.path),
+                client = client.map(tracing::field::display),
                 suppressed,
                 "request refused"
             );

@@ -187,11 +187,13 @@ impl Engine {
         locked(&self.pressure).backends = Some((backends, seen));
     }
 
-    /// Names of upstreams whose servers are all down.
-    pub(super) fn unavailable_backends(&self) -> Vec<String> {
+    /// Names of upstreams whose servers are all down, and whether these are all upstreams.
+    pub(super) fn unavailable_backends(&self) -> (Vec<String>, bool) {
         let under = locked(&self.pressure);
         let backends = under.backends.as_ref();
-        backends.map_or_else(Vec::new, |(backends, _)| backends.unavailable())
+        backends.map_or_else(Default::default, |(backends, _)| {
+            (backends.unavailable(), backends.is_none_up())
+        })
     }
 
     /// Runs one control step. Waits for a running reload, so it must not run on a thread that serves requests.

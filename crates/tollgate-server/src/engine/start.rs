@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -303,6 +304,8 @@ impl Engine {
             changed: watch::Sender::new(()),
             listener: OnceLock::new(),
             collectors: Mutex::default(),
+            served: AtomicU8::new(0),
+            logs_requests: AtomicBool::new(false),
             clock,
             source,
             spec,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
-use tollgate_policy::LeaseReport;
 use tollgate_policy::shared::{FaultKind, Latencies, ServerReport, StoreReport};
+use tollgate_policy::{LeaseReport, LimitRule, Mode, OnStoreError};
 
 use super::{ActivePolicy, Engine, EngineSource, Protocol};
 use crate::metrics::{Exposition, Kind};
@@ -86,6 +86,14 @@ impl Engine {
         let last = self.metrics.degraded_at.load(Relaxed);
         let ago = seconds_now(self).saturating_sub(last);
         Some(StoreHealth::new(store.report(), ago < RECENTLY))
+    }
+
+    /// Returns `true` if an enforced limit refuses requests while the store is away.
+    pub(super) fn needs_store(&self) -> bool {
+        let denies = |rule: &LimitRule| {
+            rule.mode == Mode::Enforce && rule.on_store_error == OnStoreError::Deny
+        };
+        self.active().gate.rules().any(denies)
     }
 
     /// Writes the metrics of the shared store, if there is one.
@@ -199,6 +207,8 @@ fn collect_leases(leases: &LeaseReport, out: &mut Exposition) {
 /// Longest wait for the first connection attempts at the start. An attempt with name resolution takes at most one second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_POLL: Duration = Duration::from_millis(2);
+/// Longest wait for the secret of the fleet after that. Reservations that are made without it can be settled at this node only.
+const SECRET_TIMEOUT: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Waits until every server of the shared store is connected or its first connection attempt has failed, two
@@ -208,18 +218,26 @@ impl Engine {
             return;
         };
         let is_settled = |server: &ServerReport| server.is_up || server.last_fault.is_some();
-        let settled = async {
-            let mut poll = tokio::time::interval(CONNECT_POLL);
-            loop {
-                poll.tick().await;
-                let servers = store.report().servers;
-                if !servers.is_empty() && servers.iter().all(is_settled) {
-                    return;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(CONNECT_TIMEOUT, settled).await;
+        poll_within(CONNECT_TIMEOUT, || {
+            let servers = store.report().servers;
+            !servers.is_empty() && servers.iter().all(is_settled)
+        })
+        .await;
+        if store.report().servers.iter().any(|server| server.is_up) {
+            poll_within(SECRET_TIMEOUT, || store.fleet_secret().is_some()).await;
+        }
     }
+}
+
+/// Waits until `is_done`, at most so long.
+async fn poll_within(timeout: Duration, is_done: impl Fn() -> bool) {
+    let done = async {
+        let mut poll = tokio::time::interval(CONNECT_POLL);
+        while !is_done() {
+            poll.tick().await;
+        }
+    };
+    let _ = tokio::time::timeout(timeout, done).await;
 }
 
 /// Seconds for which a decision without the store shows in health.

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use super::client::ListenerState;
 use super::proxy::{RoutingTable, UpstreamStats};
 use crate::engine::{self, Backends};
-use crate::metrics::{Collector, Exposition, Kind, seconds};
+use crate::metrics::{Collector, Exposition, Kind};
 
 /// Statistics of the current upstreams of a gateway. Clones share them.
 #[derive(Clone)]
@@ -61,6 +61,11 @@ impl Backends for Observations {
             .filter(|upstream| upstream.is_down());
         down.map(|upstream| upstream.spec.name.clone()).collect()
     }
+
+    fn is_none_up(&self) -> bool {
+        let routes = self.routes.load();
+        routes.upstreams.iter().all(|upstream| upstream.is_down())
+    }
 }
 
 impl Collector for ListenerState {
@@ -89,16 +94,12 @@ impl Collector for ListenerState {
             &|observed| observed.failed.load(Relaxed),
         );
         let latencies = routes.upstreams.iter().map(|upstream| {
-            let nanos = upstream.observed.latency_ns.load(Relaxed);
-            (
-                [("upstream", upstream.spec.name.as_str())],
-                seconds(nanos.into()),
-            )
+            let label = ("upstream", upstream.spec.name.as_str());
+            (label, &upstream.observed.latency)
         });
-        out.family(
-            "tollgate_upstream_latency_seconds_total",
-            Kind::Counter,
-            "Sum of the times from a request to the head of its response.",
+        out.histograms(
+            "tollgate_upstream_latency_seconds",
+            "Time from a request to the head of its response.",
             latencies,
         );
         let mut each = |name: &str, help: &str, value: &dyn Fn(&super::proxy::Server) -> u64| {

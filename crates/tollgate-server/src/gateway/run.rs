@@ -17,7 +17,7 @@ use super::client::{self, ListenerState};
 use super::metrics::Observations;
 use super::proxy::{Proxy, RoutingTable, UpstreamError, Upstreams, watch_servers};
 use super::tls::{CertificateFiles, TlsError, server_config};
-use crate::engine::{Commit, Engine, EngineSettings, EngineSource, PolicyListener};
+use crate::engine::{Commit, Engine, EngineSettings, EngineSource, PolicyListener, Protocol};
 use crate::metrics::Striped;
 use crate::net::limiter::ConnectionLimiter;
 use crate::net::stopped;
@@ -45,6 +45,8 @@ pub struct GatewaySettings {
     pub admin: Option<AdminBind>,
     /// Serving threads. `None`: one for each processor.
     pub threads: Option<usize>,
+    /// Logs each request, and lets logged refusals show method, path and client address.
+    pub access_log: bool,
 }
 
 /// Addresses of a started gateway.
@@ -141,6 +143,7 @@ pub async fn run(
         tls,
         admin,
         threads,
+        access_log,
     } = settings;
     let admin = AdminListener::new(admin)?;
     let generated_token = admin.generated_token.clone();
@@ -160,6 +163,9 @@ pub async fn run(
     engine.wait_for_store().await;
     let listener = bind("gateway", listen).await?;
     let mut supervisor = Supervisor::start(Arc::clone(&engine), admin, threads).await?;
+    if access_log {
+        engine.log_requests();
+    }
     let active = engine.active_owned();
     let trusted = active.gate.policy().proxies.trusted.clone();
     let listening = Arc::new(ListenerState {
@@ -168,6 +174,7 @@ pub async fn run(
         tls: ArcSwapOption::from(config),
         routes: Arc::new(ArcSwap::from_pointee(routes)),
         rejected: Striped::default(),
+        access_log: access_log.then(|| Arc::clone(&engine)),
     });
     let routes = &listening.routes;
     engine.add_collector(Arc::clone(&listening) as _);
@@ -196,7 +203,8 @@ pub async fn run(
     let wait_header = active.gateway.wait_header;
     drop(active);
     // One for all threads: a slot of a leaky bucket is waited for on any of them.
-    let source = EngineSource::new(engine, crate::engine::Protocol::Gateway);
+    engine.set_served(Protocol::Gateway);
+    let source = EngineSource::new(engine, Protocol::Gateway);
     let ended = supervisor.ended().clone();
     supervisor.serve_on("gateway", listener, |thread| {
         let queues = QueueLayer::new(source.clone()).with_wait_header(wait_header);

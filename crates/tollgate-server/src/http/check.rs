@@ -1,20 +1,16 @@
-//! `/v1/check`, `/v1/peek`, `/v1/check/batch` and `/v1/settle`.
+//! `/v1/check`, `/v1/peek` and `/v1/check/batch`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use tollgate::{Algorithm, Clock};
 use tollgate_policy::fields::status;
-use tollgate_policy::{
-    DecisionRequest, Facts, Op, PolicyDecision, RefundOnDrop, Settlement, Subject,
-};
+use tollgate_policy::{DecisionRequest, Facts, Op, PolicyDecision, RefundOnDrop, Subject};
 
 use super::pairs::HeaderList;
 use super::problems::{Problem, problem, push_problem, write_problem};
-use super::request::{Batch, CheckRequest, Settle, read};
-use super::reservations::read_name;
+use super::request::{Batch, CheckRequest, read};
 use super::{HttpApi, write_fields, write_json};
 use crate::decision_view::{DecisionView, Reserved};
 use crate::engine::{ActivePolicy, Decide, EngineSource};
@@ -89,7 +85,7 @@ impl HttpApi {
                     Ok(decide) => {
                         let answer = decide.resolve().await;
                         let reserved = service.reserve(&taken.policy, ask.reserve, &answer, op);
-                        let view = DecisionView::new(&taken.policy, &answer, reserved);
+                        let view = DecisionView::new(&taken.policy, &answer, reserved.clone());
                         write_json(&mut response, &view.with_status(status(&answer)));
                         taken.answers.push((answer, op, reserved));
                     }
@@ -104,43 +100,6 @@ impl HttpApi {
             response.set_media("application/json");
             taken.answers.clear();
             response
-        })
-    }
-
-    /// `/v1/settle`.
-    pub(super) fn settle_body(&self, body: Bytes) -> PendingResponse {
-        let service = self.clone();
-        Box::pin(async move {
-            let settle: Settle<'_> = match read(&body) {
-                Ok(settle) => settle,
-                Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
-            };
-            let how = match (settle.cancel, settle.actual) {
-                (true, _) => Settlement::Cancelled,
-                (false, Some(actual)) => Settlement::Actual(actual),
-                (false, None) => Settlement::Done,
-            };
-            let name = read_name(&settle.reservation);
-            let Some(unpaid) = service.settle(name, how).await else {
-                return problem(
-                    StatusCode::NOT_FOUND,
-                    "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node",
-                );
-            };
-            let mut response = ResponseBuffer::default();
-            response.set_media("application/json");
-            write_json(&mut response, &serde_json::json!({ "unpaid": unpaid }));
-            response
-        })
-    }
-
-    /// Settles a reservation: what could not be taken. None if there is no such reservation.
-    pub(crate) async fn settle(&self, name: Option<u128>, how: Settlement) -> Option<u64> {
-        let now = self.engine().active().gate.clock().now();
-        let reservation = self.0.reservations.take(name?, now)?;
-        Some(match reservation.is_shared() {
-            true => reservation.settle_everywhere(how).await,
-            false => reservation.settle(how),
         })
     }
 
@@ -169,38 +128,6 @@ impl HttpApi {
         };
         Ok(source.decide(policy, &DecisionRequest::new(subject, op)))
     }
-
-    /// Stores a reservation if the caller requested one, or if the charges include a permit, which only the caller can
-    /// release.
-    pub(crate) fn reserve(
-        &self,
-        policy: &ActivePolicy,
-        is_wanted: bool,
-        answer: &PolicyDecision,
-        op: Op,
-    ) -> Reserved {
-        let gate = &policy.gate;
-        let is_permit = |quota: &tollgate_policy::Quota| {
-            matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. })
-        };
-        let has_permit = || {
-            let mut quotas = answer.charges.iter().filter_map(|c| gate.quota(c.limit));
-            quotas.any(is_permit)
-        };
-        let is_taken = op == Op::Charge && answer.is_admitted();
-        match (is_wanted, is_taken) {
-            (true, false) => return Reserved::Nothing,
-            (false, false) => return Reserved::NotRequested,
-            (false, true) if !has_permit() => return Reserved::NotRequested,
-            (_, true) => {}
-        }
-        let reservation = gate.reserve(answer);
-        if reservation.is_empty() {
-            return Reserved::Nothing;
-        }
-        let kept = self.0.reservations.insert(reservation, answer.issued);
-        kept.map_or(Reserved::Full, Reserved::Stored)
-    }
 }
 
 /// The charges of a batch. Dropping them refunds them and removes their reservations.
@@ -213,7 +140,7 @@ struct BatchCharges<'a> {
 impl Drop for BatchCharges<'_> {
     fn drop(&mut self) {
         for (answer, op, reserved) in self.answers.drain(..) {
-            if let Reserved::Stored(name) = reserved {
+            if let Reserved::Stored(name, _) = reserved {
                 let _ = self.service.0.reservations.take(name, answer.issued);
             }
             if op == Op::Charge {
@@ -265,7 +192,7 @@ pub(crate) fn with_facts<R>(ask: &CheckRequest<'_>, f: impl FnOnce(&Facts<'_>) -
 }
 
 /// The rule of a limit and the parts of the key, if the limit has as many.
-pub(super) fn named_key<'a>(
+pub(crate) fn named_key<'a>(
     policy: &ActivePolicy,
     limit: &str,
     key: &'a [Cow<'_, str>],

@@ -10,7 +10,8 @@
 //! | file | what |
 //! |---|---|
 //! | `request`, `pairs` | requests, read from JSON |
-//! | `check` | `/v1/check`, `/v1/peek`, `/v1/check/batch`, `/v1/settle` |
+//! | `check` | `/v1/check`, `/v1/peek`, `/v1/check/batch` |
+//! | `settle` | `/v1/settle`, and what it ends |
 //! | `auth` | `/v1/auth`, `/v1/auth/nginx` |
 //! | `reservations` | open reservations |
 //! | `problems` | responses to requests that cannot be decided |
@@ -48,6 +49,7 @@ mod pairs;
 pub(crate) mod problems;
 mod request;
 mod reservations;
+mod settle;
 
 use crate::decision_view::{DecisionView, Reserved};
 use crate::engine::{ActivePolicy, Decide, Engine, EngineSource, Protocol};
@@ -57,11 +59,10 @@ use crate::net::http1::body::{discard_body, read_body};
 use crate::net::http1::fast_path::{self, PendingResponse, Respond};
 use crate::net::http1::response::ResponseBuffer;
 use crate::net::http1::server::{self, Handler};
-pub(crate) use check::op_of;
+pub(crate) use check::{named_key, op_of};
 use problems::{bad_body, close, no_such_path, write_problem, wrong_method};
-pub(crate) use request::CheckRequest;
+pub(crate) use request::{CheckRequest, NO_FACTS};
 use reservations::Reservations;
-pub(crate) use reservations::read_name as reservation_name;
 
 /// The OpenAPI 3.1 description of this front end.
 pub const OPENAPI: &str = include_str!("../../openapi.json");
@@ -109,6 +110,8 @@ impl HttpApi {
     }
 
     fn within(engine: Arc<Engine>, stop: watch::Receiver<bool>, limits: ListenLimits) -> HttpApi {
+        engine.set_served(Protocol::Http);
+        engine.set_served(Protocol::Auth);
         HttpApi(Arc::new(ServiceState {
             http: EngineSource::new(Arc::clone(&engine), Protocol::Http),
             auth: EngineSource::new(engine, Protocol::Auth),

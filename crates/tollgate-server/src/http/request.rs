@@ -50,7 +50,7 @@ pub(super) struct Settle<'a> {
 /// Reads a body.
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
     if body.is_empty() {
-        return Err("the body is empty; send a JSON object, such as `{}`".into());
+        return Err("the body is empty; send a JSON object, such as `{\"path\":\"/\"}`".into());
     }
     // Checked once for the body, not for each text in it.
     let text = std::str::from_utf8(body).map_err(|error| {
@@ -114,6 +114,8 @@ const FIELDS: [&str; 12] = [
     "cost",
     "reserve",
 ];
+/// A client that forgets its fields would otherwise match no limit and pass.
+pub(crate) const NO_FACTS: &str = "the request has no facts; send some of `method`, `path`, `host`, `ip`, `headers`, `fields`, `domain`, `descriptor`, or `limit` with its `key`";
 /// The first of these are facts of a request.
 const FACTS: usize = 8;
 
@@ -158,6 +160,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
                     return Err(Error::custom(
                         "`limit` excludes facts of a request; with it, send only `key`, `cost` and `reserve`, or omit it",
                     ));
+                }
+                if ask.limit.is_none() && once.seen & ((1 << FACTS) - 1) == 0 {
+                    return Err(Error::custom(NO_FACTS));
                 }
                 Ok(ask)
             }

@@ -2,6 +2,10 @@
 //!
 //! # Theory
 //!
+//! Without a shared store, or where it took nothing, a reservation is known at this node only. Otherwise its name is a
+//! [`token`], which every node of the fleet can settle. This node stores its own tokens, too: units that a lease paid go back to
+//! the lease. Such entries linger when another node settles, so they take at most half of the room.
+//!
 //! A reservation lives until it is settled, at most ten minutes. Then it is dropped, and its charge stays. All have the
 //! same lifetime, so they expire in the order of insertion: each shard has a queue of names, and an insertion first drops the
 //! expired ones at its front. Names of settled reservations stay in the queue, which is swept when they are more than half of
@@ -15,6 +19,8 @@
 //! A reservation is settled at most once. There are never more than [`MOST`]; without room a reservation is not stored, and the
 //! decision is unchanged.
 
+pub(super) mod token;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +30,7 @@ use tollgate_policy::Reservation;
 /// Maximum number of reservations.
 pub(super) const MOST: usize = 100_000;
 /// Their lifetime.
-const LIFE: Span = Span::from_secs(600);
+pub(super) const LIFE: Span = Span::from_secs(600);
 const SHARDS: usize = 16;
 
 type OpenReservation = Reservation<MonotonicClock>;
@@ -52,20 +58,29 @@ impl Reservations {
         }
     }
 
-    /// Stores a reservation and returns its name. `None` without room or random numbers.
-    pub(super) fn insert(&self, reservation: OpenReservation, now: Moment) -> Option<u128> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).ok()?;
-        let name = u128::from_ne_bytes(bytes);
-        let mut shard = self.shard(name)?;
+    /// Stores a reservation. `false` without room; one with a token has half of it.
+    pub(super) fn insert(
+        &self,
+        name: u128,
+        reservation: OpenReservation,
+        has_token: bool,
+        now: Moment,
+    ) -> bool {
+        let Some(mut shard) = self.shard(name) else {
+            return false;
+        };
         shard.drop_over(now);
-        if shard.open.len() >= self.most_each {
-            return None;
+        let most = match has_token {
+            true => self.most_each / 2,
+            false => self.most_each,
+        };
+        if shard.open.len() >= most {
+            return false;
         }
         let over = now.plus(LIFE);
         shard.open.insert(name, (over, reservation));
         shard.order.push_back((over, name));
-        Some(name)
+        true
     }
 
     /// Takes it out, if it is there and not over.
@@ -102,8 +117,15 @@ impl Shard {
     }
 }
 
+/// A new name. `None` if the operating system gives no random numbers.
+pub(super) fn new_name() -> Option<u128> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(u128::from_ne_bytes(bytes))
+}
+
 /// A name as it was written: 32 hexadecimal digits.
-pub(crate) fn read_name(text: &str) -> Option<u128> {
+pub(super) fn read_name(text: &str) -> Option<u128> {
     let is_one = text.len() == 32
         && text
             .bytes()
@@ -128,6 +150,12 @@ mod tests {
         PolicyGate::new(policy, MonotonicClock::with_unix_time()).unwrap()
     }
 
+    fn insert(kept: &Reservations, reservation: OpenReservation, now: Moment) -> Option<u128> {
+        let name = new_name().unwrap();
+        let is_kept = kept.insert(name, reservation, false, now);
+        is_kept.then_some(name)
+    }
+
     fn taken(gate: &PolicyGate<MonotonicClock>) -> OpenReservation {
         gate.reserve(&gate.admit(&Facts::default()))
     }
@@ -136,7 +164,7 @@ mod tests {
     fn a_reservation_is_settled_once() {
         let (gate, kept) = (gate(), Reservations::new(MOST));
         let now = gate.clock().now();
-        let name = kept.insert(taken(&gate), now).unwrap();
+        let name = insert(&kept, taken(&gate), now).unwrap();
         assert!(kept.take(name ^ 1, now).is_none());
         assert!(kept.take(name, now).is_some());
         assert!(kept.take(name, now).is_none());
@@ -149,12 +177,12 @@ mod tests {
         let mut names = Vec::new();
         // One for each shard, by trying.
         for _ in 0..1_000 {
-            names.extend(kept.insert(taken(&gate), now));
+            names.extend(insert(&kept, taken(&gate), now));
         }
         assert_eq!(names.len(), SHARDS);
         let later = now.plus(LIFE);
         assert!(kept.take(names[0], later).is_none());
-        let fresh = (0..1_000).filter_map(|_| kept.insert(taken(&gate), later));
+        let fresh = (0..1_000).filter_map(|_| insert(&kept, taken(&gate), later));
         assert_eq!(fresh.count(), SHARDS);
     }
 
@@ -162,9 +190,9 @@ mod tests {
     fn names_of_settled_reservations_do_not_accumulate() {
         let (gate, kept) = (gate(), Reservations::new(MOST));
         let now = gate.clock().now();
-        let oldest = kept.insert(taken(&gate), now).unwrap();
+        let oldest = insert(&kept, taken(&gate), now).unwrap();
         for _ in 0..20_000 {
-            let name = kept.insert(taken(&gate), now).unwrap();
+            let name = insert(&kept, taken(&gate), now).unwrap();
             assert!(kept.take(name, now).is_some());
         }
         let queued: usize = kept
@@ -174,6 +202,19 @@ mod tests {
             .sum();
         assert!(queued < SHARDS * 80, "{queued}");
         assert!(kept.take(oldest, now).is_some());
+    }
+
+    #[test]
+    fn reservations_with_a_token_leave_half_of_the_room() {
+        let (gate, kept) = (gate(), Reservations::new(4 * SHARDS));
+        let now = gate.clock().now();
+        let stored = |has_token| {
+            let names = (0..1_000_u128).map(|name| 1_000 * u128::from(has_token) + name);
+            let stored = names.filter(|name| kept.insert(*name, taken(&gate), has_token, now));
+            stored.count()
+        };
+        assert_eq!(stored(true), 2 * SHARDS);
+        assert_eq!(stored(false), 2 * SHARDS);
     }
 
     #[test]

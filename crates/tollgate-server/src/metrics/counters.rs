@@ -1,5 +1,6 @@
 //! Counters, striped by thread.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -88,6 +89,7 @@ impl VerdictCounters {
 #[repr(usize)]
 pub(crate) enum WithoutLimit {
     Unmatched,
+    OnlyCounted,
     AllowList,
     SwitchedOff,
     /// The path cannot be normalised safely.
@@ -100,6 +102,7 @@ impl WithoutLimit {
     /// Each with its reason as in the JSON of a decision.
     pub(crate) const REASONS: [(WithoutLimit, &'static str); WithoutLimit::COUNT] = [
         (WithoutLimit::Unmatched, "unmatched"),
+        (WithoutLimit::OnlyCounted, "only-counted"),
         (WithoutLimit::AllowList, "allow-list"),
         (WithoutLimit::SwitchedOff, "switched-off"),
         (WithoutLimit::Path, "path"),
@@ -196,51 +199,91 @@ impl RuleCounters {
     }
 }
 
-/// Upper bounds of the buckets of a histogram, in nanoseconds.
-pub(crate) const BOUNDS: [u64; 15] = [
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    100_000_000,
-];
+/// Number of upper bounds of a histogram.
+const BOUNDS: usize = 15;
 /// The index of the sum, behind the buckets and the one above them all.
-const SUM: usize = BOUNDS.len() + 1;
+const SUM: usize = BOUNDS + 1;
+
+/// Upper bounds of the buckets of a histogram, in nanoseconds.
+pub(crate) trait Bounds: std::fmt::Debug + Default {
+    const NANOS: [u64; BOUNDS];
+}
+
+/// For decisions: from a microsecond to a tenth of a second.
+#[derive(Debug, Default)]
+pub(crate) struct DecisionBounds;
+
+impl Bounds for DecisionBounds {
+    const NANOS: [u64; BOUNDS] = [
+        1_000,
+        2_500,
+        5_000,
+        10_000,
+        25_000,
+        50_000,
+        100_000,
+        250_000,
+        500_000,
+        1_000_000,
+        2_500_000,
+        5_000_000,
+        10_000_000,
+        25_000_000,
+        100_000_000,
+    ];
+}
+
+/// For servers: from half a millisecond to half a minute.
+#[derive(Debug, Default)]
+pub(crate) struct UpstreamBounds;
+
+impl Bounds for UpstreamBounds {
+    const NANOS: [u64; BOUNDS] = [
+        500_000,
+        1_000_000,
+        2_500_000,
+        5_000_000,
+        10_000_000,
+        25_000_000,
+        50_000_000,
+        100_000_000,
+        250_000_000,
+        500_000_000,
+        1_000_000_000,
+        2_500_000_000,
+        5_000_000_000,
+        10_000_000_000,
+        30_000_000_000,
+    ];
+}
+
+/// Latencies of an upstream.
+pub(crate) type UpstreamLatency = Histogram<UpstreamBounds>;
 
 /// A histogram of times.
 #[derive(Debug, Default)]
-pub(crate) struct Histogram {
+pub(crate) struct Histogram<B = DecisionBounds> {
     counts: Striped<{ SUM + 1 }>,
+    bounds: PhantomData<B>,
 }
 
-impl Histogram {
+impl<B: Bounds> Histogram<B> {
     pub(crate) fn record(&self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let at = BOUNDS.partition_point(|bound| *bound < ns);
+        let at = B::NANOS.partition_point(|bound| *bound < ns);
         self.counts.add(at, 1);
         self.counts.add(SUM, ns);
     }
 
-    /// The cumulative counts up to each bound, the count of all, and their sum in nanoseconds.
-    pub(crate) fn read(&self) -> ([u64; BOUNDS.len()], u64, u64) {
+    /// The cumulative counts with the bound of each, without one for all of them, and the sum in nanoseconds.
+    pub(crate) fn read(&self) -> (Vec<(Option<u64>, u64)>, u64) {
         let mut so_far = 0u64;
-        let mut at_most = [0; BOUNDS.len()];
-        for (at, count) in at_most.iter_mut().enumerate() {
-            so_far += self.counts.sum(at);
-            *count = so_far;
-        }
-        let all = so_far + self.counts.sum(BOUNDS.len());
-        (at_most, all, self.counts.sum(SUM))
+        let bounds = B::NANOS.iter().map(|bound| Some(*bound)).chain([None]);
+        let buckets = bounds.enumerate().map(|(at, bound)| {
+            so_far = so_far.wrapping_add(self.counts.sum(at));
+            (bound, so_far)
+        });
+        (buckets.collect(), self.counts.sum(SUM))
     }
 }
 
@@ -261,18 +304,18 @@ mod tests {
 
     #[test]
     fn a_time_is_counted_in_every_bucket_that_holds_it() {
-        let histogram = Histogram::default();
+        let histogram = Histogram::<DecisionBounds>::default();
         for ns in [1_000, 1_001, 60_000_000_000] {
             histogram.record(Duration::from_nanos(ns));
         }
-        let (at_most, all, sum) = histogram.read();
-        assert_eq!((at_most[0], at_most[1], at_most[14]), (1, 2, 2));
-        assert_eq!((all, sum), (3, 60_000_002_001));
+        let (buckets, sum) = histogram.read();
+        let counts = [0, 1, 14, 15].map(|at: usize| buckets[at].1);
+        assert_eq!((counts, sum), ([1, 2, 2, 3], 60_000_002_001));
     }
 
     #[test]
     fn bounds_ascend_and_outcomes_have_the_verdicts_of_decisions() {
-        assert!(BOUNDS.is_sorted());
+        assert!(DecisionBounds::NANOS.is_sorted() && UpstreamBounds::NANOS.is_sorted());
         let verdicts = VerdictCounters::VERDICTS.map(names::verdict);
         for (outcome, verdict, _) in LimitOutcome::DECISIONS {
             assert!(verdicts.contains(&verdict), "{outcome:?}");

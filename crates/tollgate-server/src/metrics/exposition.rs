@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::counters::{BOUNDS, Histogram};
+use super::counters::{Bounds, Histogram};
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug)]
@@ -101,12 +101,29 @@ impl Exposition {
     }
 
     /// Writes a histogram without labels.
-    pub(crate) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+    pub(crate) fn histogram<B: Bounds>(
+        &mut self,
+        name: &str,
+        help: &str,
+        histogram: &Histogram<B>,
+    ) {
         self.begin_histogram(name, help);
-        let (cumulative, count, nanos) = histogram.read();
-        let bounds = BOUNDS.iter().map(|bound| Some(*bound));
-        let buckets = bounds.zip(cumulative).chain([(None, count)]);
+        let (buckets, nanos) = histogram.read();
         self.buckets(name, None, buckets, nanos.into());
+    }
+
+    /// Writes a histogram for each value of a label.
+    pub(crate) fn histograms<'a, B: Bounds + 'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        histograms: impl IntoIterator<Item = ((&'a str, &'a str), &'a Histogram<B>)>,
+    ) {
+        self.begin_histogram(name, help);
+        for (label, histogram) in histograms {
+            let (buckets, nanos) = histogram.read();
+            self.buckets(name, Some(label), buckets, nanos.into());
+        }
     }
 
     /// The whole text.

@@ -22,7 +22,7 @@ mod counters;
 mod exposition;
 
 pub(crate) use counters::{
-    Histogram, LimitOutcome, RuleCounters, Striped, VerdictCounters, WithoutLimit,
+    Histogram, LimitOutcome, RuleCounters, Striped, UpstreamLatency, VerdictCounters, WithoutLimit,
 };
 pub(crate) use exposition::{Exposition, Kind, ratio, seconds};
 

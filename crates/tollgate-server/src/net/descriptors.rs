@@ -69,6 +69,40 @@ impl DescriptorBudget {
     }
 }
 
+/// What `doctor` reports of the limit of file descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DescriptorReport {
+    /// The hard limit; a server raises its soft limit to it.
+    pub limit: usize,
+    /// Connections of all ports together, besides those of the admin port.
+    pub connections: usize,
+}
+
+/// The limit of file descriptors that a server would have in this environment, and what it would come to.
+pub fn descriptor_report() -> DescriptorReport {
+    let limit = hard_limit();
+    let loops = std::thread::available_parallelism().map_or(1, usize::from);
+    DescriptorReport {
+        limit,
+        connections: DescriptorBudget::new(limit, loops).available,
+    }
+}
+
+#[cfg(unix)]
+fn hard_limit() -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let limit = getrlimit(Resource::Nofile).maximum;
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
+}
+
+#[cfg(not(unix))]
+fn hard_limit() -> usize {
+    usize::MAX
+}
+
 /// Raises the soft limit to the hard one. Returns the limit now and before.
 #[cfg(unix)]
 fn raise_limit() -> (usize, usize) {

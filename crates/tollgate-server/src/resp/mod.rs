@@ -151,7 +151,10 @@ impl RespConfig {
     pub(crate) fn build(self, service: HttpApi) -> RespService {
         let log_limit = Limit::token_bucket(Rate::per_second(NonZeroU64::MIN), 1).ok();
         RespService(Arc::new(Shared {
-            source: EngineSource::new(Arc::clone(service.engine()), Protocol::Resp),
+            source: {
+                service.engine().set_served(Protocol::Resp);
+                EngineSource::new(Arc::clone(service.engine()), Protocol::Resp)
+            },
             service,
             password: self.password,
             throttle: self.throttle,

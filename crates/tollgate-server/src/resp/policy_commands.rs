@@ -22,7 +22,7 @@ use super::Shared;
 use super::reply::{Reply, quoted};
 use crate::decision_view::{DecisionView, Reserved};
 use crate::engine::{ActivePolicy, Decide};
-use crate::http::{CheckRequest, HttpApi, op_of, reservation_name};
+use crate::http::{CheckRequest, HttpApi, NO_FACTS, op_of};
 
 /// A command decided by the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl PolicyCommand {
             PolicyCommand::Check => check(shared, words, Op::Charge, reply),
             PolicyCommand::Peek => check(shared, words, Op::Peek, reply),
             PolicyCommand::Settle => settlement(words).map(|(name, how)| {
-                let settled = async move { settle(&service, name, how).await };
+                let settled = async move { settle(&service, &name, how).await };
                 write_if_ready(Box::pin(settled), reply)
             }),
             PolicyCommand::Explain => {
@@ -93,7 +93,7 @@ impl PolicyReply {
     pub(super) fn write(&self, reply: &mut Reply<'_>) {
         match self {
             PolicyReply::Decision(policy, answer, reserved) => {
-                reply.view(&DecisionView::new(policy, answer, *reserved));
+                reply.view(&DecisionView::new(policy, answer, reserved.clone()));
             }
             PolicyReply::Settled(unpaid) => {
                 reply.map(1);
@@ -152,8 +152,8 @@ fn check(
 }
 
 /// The reservation and how it is settled.
-fn settlement(words: &[&[u8]]) -> Result<(Option<u128>, Settlement), String> {
-    let name = reservation_name(&words.first().map(|name| quoted(name)).unwrap_or_default());
+fn settlement(words: &[&[u8]]) -> Result<(String, Settlement), String> {
+    let name = words.first().map(|name| String::from_utf8_lossy(name));
     let how = match words.get(1..).unwrap_or_default() {
         _ if words.is_empty() => {
             return Err(
@@ -168,20 +168,14 @@ fn settlement(words: &[&[u8]]) -> Result<(Option<u128>, Settlement), String> {
         }
         _ => return Err("after the reservation comes `actual UNITS`, `cancel` or nothing".into()),
     };
-    Ok((name, how))
+    Ok((name.unwrap_or_default().into_owned(), how))
 }
 
-async fn settle(service: &HttpApi, name: Option<u128>, how: Settlement) -> PolicyReply {
-    let unpaid = service.settle(name, how).await;
-    unpaid.map_or_else(
-        || {
-            PolicyReply::Error(
-                "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node"
-                    .into(),
-            )
-        },
-        PolicyReply::Settled,
-    )
+async fn settle(service: &HttpApi, name: &str, how: Settlement) -> PolicyReply {
+    match service.settle(name, how).await {
+        Ok(unpaid) => PolicyReply::Settled(unpaid),
+        Err(error) => PolicyReply::Error(error.problem().1),
+    }
 }
 
 async fn explain(service: &HttpApi, words: &[Vec<u8>]) -> PolicyReply {
@@ -261,6 +255,7 @@ fn read<'a>(words: &[&'a [u8]]) -> Result<CheckRequest<'a>, String> {
         (Some(_), _, true) => Err(
             "`limit` excludes facts of a request; with it, send only `key`, `cost` and `reserve`, or omit it".into(),
         ),
+        (None, true, false) => Err(NO_FACTS.into()),
         _ => Ok(ask),
     }
 }

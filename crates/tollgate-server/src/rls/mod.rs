@@ -78,6 +78,7 @@ struct Limits {
 impl RlsService {
     /// A service that stops on the shutdown signal `stop`.
     pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> RlsService {
+        engine.set_served(Protocol::Rls);
         let source = EngineSource::new(engine, Protocol::Rls);
         RlsService {
             limits: Arc::new(Limits { source }),

@@ -7,7 +7,7 @@
 use prost_types::Duration;
 use tollgate::{Algorithm, QuotaStatus, Span, Verdict};
 use tollgate_policy::pattern::TextPattern;
-use tollgate_policy::{BatchPart, LimitRule, Op, PolicyDecision, Quota, Reason, Role};
+use tollgate_policy::{BatchPart, LimitRule, Match, Op, PolicyDecision, Quota, Reason, Role};
 
 use super::messages::{Code, DescriptorStatus, RateLimit, UnitMessage};
 use super::request::HitMode;
@@ -38,6 +38,7 @@ pub(super) fn status(
             (true, Reason::AllowList(_)) => unlimited(),
             (true, _) => without_limit(Code::Ok),
             (false, _) if is_refund => without_limit(Code::Ok),
+            (false, Reason::DenyList(at)) if is_zero_limit(gate, at) => zero_limit(),
             (false, _) => without_limit(Code::OverLimit),
         };
     }
@@ -75,6 +76,24 @@ fn without_limit(code: Code) -> DescriptorStatus {
     DescriptorStatus {
         code: code.into(),
         ..DescriptorStatus::default()
+    }
+}
+
+/// True if an entry of the deny list is what the importer of Envoy's files makes of a limit of 0.
+fn is_zero_limit(gate: &EngineGate, at: usize) -> bool {
+    let entry = gate.policy().deny.get(at);
+    entry.is_some_and(|entry| is_generated_name(&entry.name, &entry.matches))
+}
+
+/// A limit of nothing per unit, as the reference service reports it. It never has anything, so there is no reset.
+fn zero_limit() -> DescriptorStatus {
+    DescriptorStatus {
+        current_limit: Some(RateLimit {
+            requests_per_unit: 0,
+            unit: UnitMessage::Second.into(),
+            name: String::new(),
+        }),
+        ..without_limit(Code::OverLimit)
     }
 }
 
@@ -169,7 +188,7 @@ impl LimitStatus<'_> {
         RateLimit {
             requests_per_unit: u32::try_from(count).unwrap_or(u32::MAX),
             unit: unit.into(),
-            name: match is_generated_name(self.rule) {
+            name: match is_generated_name(&self.rule.name, &self.rule.matches) {
                 true => String::new(),
                 false => self.rule.name.to_string(),
             },
@@ -178,10 +197,10 @@ impl LimitStatus<'_> {
 }
 
 /// True if the importer of Envoy's files generated the name, `domain.key.value`: the reference service reports none then.
-fn is_generated_name(rule: &LimitRule) -> bool {
-    let domain = rule.matches.domain.as_ref().and_then(TextPattern::exact);
-    let path = domain.and_then(|domain| rule.name.strip_prefix(domain)?.strip_prefix('.'));
-    let first_key = rule.matches.entries.first().map(|(key, _)| key.as_str());
+fn is_generated_name(name: &str, matches: &Match) -> bool {
+    let domain = matches.domain.as_ref().and_then(TextPattern::exact);
+    let path = domain.and_then(|domain| name.strip_prefix(domain)?.strip_prefix('.'));
+    let first_key = matches.entries.first().map(|(key, _)| key.as_str());
     path.zip(first_key)
         .is_some_and(|(path, key)| path.starts_with(key))
 }

@@ -64,7 +64,7 @@ fn an_only_upstream_that_is_down_is_reported() {
     }
     let health = gateway.started.engine.health();
     assert_eq!(health.unavailable_upstreams, ["app"]);
-    assert_eq!(health.status, "degraded");
+    assert_eq!(health.status, "unavailable");
     assert_eq!(gateway.get("/").status, 502, "requests are still sent");
     let _upstream = Upstream::on(port);
     wait("it is up again", || {

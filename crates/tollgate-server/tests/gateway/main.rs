@@ -5,6 +5,7 @@
 #![allow(clippy::panic, reason = "a test that cannot run has failed")]
 
 mod accept;
+mod access_log;
 mod answers;
 mod bodies;
 mod bounds;

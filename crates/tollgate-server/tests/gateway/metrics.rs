@@ -18,6 +18,10 @@ fn a_forwarded_request_is_counted_with_any_outcome() {
     assert_eq!(gateway.get("/").status, 200);
     assert_eq!(gateway.get("/close").status, 502);
     assert_eq!(requests(&gateway), 2);
+    let latencies =
+        |series: &str| gateway.metric(&format!("tollgate_upstream_latency_seconds_{series}"));
+    assert_eq!(latencies("count{upstream=\"app\"}"), 1);
+    assert_eq!(latencies("bucket{upstream=\"app\",le=\"30\"}"), 1);
     // Also before the first probe.
     let mut hangs = gateway.connect();
     hangs

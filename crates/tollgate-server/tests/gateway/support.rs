@@ -56,6 +56,7 @@ pub(crate) fn settings(source: PolicyOrigin, upstreams: Vec<UpstreamSpec>) -> Ga
         tls: None,
         admin: None,
         threads: Some(2),
+        access_log: true,
     }
 }
 

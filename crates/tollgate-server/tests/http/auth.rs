@@ -283,7 +283,7 @@ fn a_client_that_leaves_during_its_delay_is_refunded() {
         let mut answer = [0; 12];
         first.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200");
-        let free = || server.check(r#"{"cost":0}"#).json()["remaining"].as_u64();
+        let free = || server.check(r#"{"path":"/","cost":0}"#).json()["remaining"].as_u64();
         let before = free();
         let wait_until = |wanted: &dyn Fn(Option<u64>) -> bool| {
             for _ in 0..500 {

@@ -23,8 +23,8 @@ fn a_malformed_body_names_the_error_and_its_place() {
         ("null", "expected an object"),
         ("7", "expected an object"),
         ("\"text\"", "expected an object"),
-        ("{} {}", "trailing"),
-        ("{}x", "trailing"),
+        (r#"{"path":"/"} {}"#, "trailing"),
+        (r#"{"path":"/"}x"#, "trailing"),
         ("{\"pth\":\"/\"}", "did you mean `path`?"),
         ("{\"hdrs\":{}}", "unknown field"),
         ("{\"path\":\"/\",\"path\":\"/\"}", "is repeated"),
@@ -86,13 +86,29 @@ fn a_malformed_body_names_the_error_and_its_place() {
     }
     let reply = server.send("POST", "/v1/check", &[], b"{\"path\":\"/\xff\xfe\"}");
     assert_eq!(reply.status, 400);
-    assert_eq!(server.check("{}").status, 200);
+    assert_eq!(server.check(r#"{"path":"/"}"#).status, 200);
+}
+
+#[test]
+fn a_request_without_facts_is_an_error() {
+    let server = Server::start(POLICY);
+    for body in ["{}", r#"{"cost":1}"#, r#"{"reserve":true}"#] {
+        for target in ["/v1/check", "/v1/peek"] {
+            let reply = server.post(target, body);
+            assert_eq!(reply.status, 400, "{target} {body}");
+            let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains("has no facts"), "{detail}");
+        }
+    }
+    let batch = server.post("/v1/check/batch", r#"{"requests":[{"path":"/"},{}]}"#);
+    assert_eq!(batch.status, 400);
 }
 
 #[test]
 fn batches_and_settlements_are_read_as_strictly() {
     let server = Server::start(POLICY);
-    let many = format!("{{\"requests\":[{}{{}}]}}", "{},".repeat(256));
+    let one = r#"{"path":"/"}"#;
+    let many = format!("{{\"requests\":[{}{one}]}}", format!("{one},").repeat(256));
     for (target, body, expected) in [
         ("/v1/check/batch", "{}", "`requests` is missing"),
         (
@@ -108,8 +124,8 @@ fn batches_and_settlements_are_read_as_strictly() {
         ("/v1/check/batch", many.as_str(), "more than 256"),
         (
             "/v1/check/batch",
-            "{\"requests\":[{},{\"cost\":-1}]}",
-            "line 1 column 26",
+            "{\"requests\":[{\"path\":\"/\"},{\"cost\":-1}]}",
+            "line 1 column 36",
         ),
         ("/v1/settle", "{}", "`reservation` is missing"),
         ("/v1/settle", "{\"reservation\":7}", "expected a text"),
@@ -153,7 +169,12 @@ fn wrong_paths_methods_and_types_are_client_errors() {
         ("text/plain", 415),
         ("application/jsonx", 415),
     ] {
-        let reply = server.send("POST", "/v1/check", &[("content-type", media)], b"{}");
+        let reply = server.send(
+            "POST",
+            "/v1/check",
+            &[("content-type", media)],
+            br#"{"path":"/"}"#,
+        );
         assert_eq!(reply.status, status, "{media}");
     }
     assert_eq!(server.send("TRACE", "/health", &[], b"").status, 405);
@@ -235,7 +256,7 @@ fn bytes_that_are_not_http_are_refused() {
 #[test]
 fn chunked_bodies_are_read() {
     let server = Server::start(POLICY);
-    let sent = b"POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n";
+    let sent = b"POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\nb\r\n\"path\":\"/\"}\r\n0\r\n\r\n";
     assert_eq!(parse(&server.raw(sent)).status, 200);
 }
 
@@ -246,9 +267,9 @@ fn split_bodies_and_pipelined_requests_are_read() {
     for piece in [
         "POST /v1/che",
         "ck HTTP/1.1\r\nhost: x\r\ncontent-le",
-        "ngth: 2\r\n\r\n",
-        "{",
-        "}",
+        "ngth: 12\r\n\r\n",
+        "{\"path\"",
+        ":\"/\"}",
     ] {
         stream.write_all(piece.as_bytes()).unwrap();
         #[expect(clippy::disallowed_methods, reason = "so that the pieces arrive apart")]
@@ -276,9 +297,10 @@ fn one_packet_with_many_requests_admits_exactly_what_is_allowed() {
     let server = Server::start(
         "default: pass\nlimits: [{ name: once, algorithm: fixed-window, allow: 1/h }]\n",
     );
-    let mut sent = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}".repeat(64);
-    sent +=
-        "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+    let mut sent =
+        "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n{\"path\":\"/\"}"
+            .repeat(64);
+    sent += "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 12\r\n\r\n{\"path\":\"/\"}";
     let answer = String::from_utf8(server.raw(sent.as_bytes())).unwrap();
     assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 1);
     assert_eq!(answer.matches("HTTP/1.1 429 ").count(), 64);

@@ -75,11 +75,54 @@ fn lists_apply_first_and_name_their_rule() {
         (200, &"probes".into())
     );
     assert!(allowed.json()["remaining"].is_null());
-    let unmatched = server.check("{}");
+    let unmatched = server.check(r#"{"path":"/"}"#);
     assert_eq!(
         (unmatched.status, &unmatched.json()["reason"]),
         (200, &"unmatched".into())
     );
+}
+
+#[test]
+fn a_request_that_only_counted_limits_match_says_so() {
+    let server = Server::start(
+        "default: pass\nlimits: [{ name: watched, match: { path: /w }, allow: 1/h, mode: shadow }]\n",
+    );
+    let watched = server.check(r#"{"path":"/w"}"#);
+    assert_eq!(
+        (watched.status, &watched.json()["reason"]),
+        (200, &"only-counted".into())
+    );
+    assert_eq!(watched.json()["limits"][0]["role"], "shadow");
+    assert_eq!(
+        server.check(r#"{"path":"/other"}"#).json()["reason"],
+        "unmatched"
+    );
+}
+
+#[test]
+fn an_explanation_says_whether_the_key_is_in_the_share_that_a_limit_is_enforced_for() {
+    use tollgate_policy::Facts;
+    let policy = "default: pass\nlimits: [{ name: a, key: header.u, allow: 1/h, enforce: 10% }]\n";
+    let engine = tollgate_server::engine::for_tests(policy);
+    let explained = |user: &str| {
+        let headers = [("u", user)];
+        let facts = Facts {
+            path: "/",
+            headers: &headers,
+            ..Facts::default()
+        };
+        let explained = tollgate_server::explain::explain(&engine.active().gate, &facts);
+        let limit = &explained["limits"][0];
+        assert_eq!(limit["enforce"], "10%");
+        let is_enforced = limit["is_enforced"].as_bool().unwrap();
+        assert_eq!(
+            limit["role"],
+            if is_enforced { "enforced" } else { "shadow" }
+        );
+        is_enforced
+    };
+    let inside = (0..400).filter(|user| explained(&user.to_string())).count();
+    assert!((10..90).contains(&inside), "{inside}");
 }
 
 #[test]

@@ -144,8 +144,7 @@ fn pipelined_requests_are_answered_in_order_across_both_paths() {
     let server = Server::start(POLICY);
     let one = check(r#"{"path":"/none"}"#);
     let other = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
-    let chunked =
-        "POST /v1/check HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+    let chunked = "POST /v1/check HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n{\"path\":\"/\"}\r\n0\r\n\r\n";
     let last = "GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n";
     let sent = format!("{}{}{other}{}{chunked}{}{last}", one, one, one, one);
     let answer = String::from_utf8(server.raw(sent.as_bytes())).unwrap();

@@ -80,7 +80,7 @@ fn families_are_sent_as_the_policy_says() {
     let server = Server::start(
         "default: pass\nheaders: { retry_after: false, x_ratelimit: epoch, ratelimit: false }\nlimits: [{ name: a, algorithm: fixed-window, allow: 1/h }]\n",
     );
-    let reply = server.check("{}");
+    let reply = server.check(r#"{"path":"/"}"#);
     assert!(
         reply
             .header("x-ratelimit-reset")
@@ -90,6 +90,6 @@ fn families_are_sent_as_the_policy_says() {
             > 1_700_000_000
     );
     assert_eq!(reply.header("ratelimit"), None);
-    let refused = server.check("{}");
+    let refused = server.check(r#"{"path":"/"}"#);
     assert_eq!((refused.status, refused.header("retry-after")), (429, None));
 }

@@ -295,6 +295,55 @@ fn the_policy_and_the_status_of_a_key_are_readable() {
 }
 
 #[test]
+fn operations_without_a_body_need_no_media_type() {
+    let dir = Directory::new();
+    let server = serve_policy(&dir.write("p.yaml", &policy(5)));
+    let bearer = format!("Bearer {TOKEN}");
+    let bare = |method: &str, path: &str| {
+        let headers = [
+            ("Host", "localhost"),
+            ("Connection", "close"),
+            ("Authorization", &*bearer),
+        ];
+        tollgate_testkit::http::Client::with_address(server.at).send(method, path, &headers, "")
+    };
+    assert_eq!(bare("POST", "/reload").status, 200);
+    assert_eq!(bare("DELETE", "/pressure").status, 200);
+    assert_eq!(bare("DELETE", "/v1/keys/users/ann").status, 200);
+    // The others read a body.
+    assert_eq!(bare("POST", "/switch").status, 415);
+}
+
+#[test]
+fn a_key_is_reset() {
+    let dir = Directory::new();
+    let server = serve_policy(&dir.write("p.yaml", &policy(3)));
+    assert_eq!(admitted(&server.engine, "a/b c", 9), 3);
+    assert_eq!(admitted(&server.engine, "other", 9), 3);
+    let reset = operate(server.at, "DELETE", "/v1/keys/users/a%2Fb%20c", "");
+    assert_eq!(reset.status, 200, "{}", reset.body);
+    assert_eq!(
+        reset.json(),
+        json!({"limit": "users", "key": ["a/b c"], "units_here": 3})
+    );
+    assert_eq!(admitted(&server.engine, "a/b c", 9), 3);
+    assert_eq!(admitted(&server.engine, "other", 9), 0);
+    for (path, status) in [
+        ("/v1/keys/user/ann", 404),
+        ("/v1/keys/users/", 200),
+        ("/v1/keys/users/a/b", 400),
+        ("/v1/keys/users/%ff", 400),
+    ] {
+        let wrong = operate(server.at, "DELETE", path, "");
+        assert_eq!(wrong.status, status, "{path}: {}", wrong.body);
+    }
+    assert_eq!(
+        operate(server.at, "GET", "/v1/keys/users/ann", "").status,
+        405
+    );
+}
+
+#[test]
 fn responses_are_not_cached_or_sniffed() {
     let dir = Directory::new();
     let server = serve_policy(&dir.write("p.yaml", &policy(5)));

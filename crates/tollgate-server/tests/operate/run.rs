@@ -32,6 +32,7 @@ fn all(dir: &Directory, tokens: &[&str], admin: SocketAddr) -> ServerSettings {
         }),
         resp: None,
         threads: Some(2),
+        access_log: false,
     }
 }
 

@@ -140,6 +140,49 @@ fn a_request_that_nothing_matches_is_counted_apart() {
 }
 
 #[test]
+fn a_request_that_only_counted_limits_match_is_counted_as_such() {
+    let engine = for_tests("default: pass\nlimits: [{ name: a, allow: 1/s, mode: shadow }]\n");
+    ask(&engine, "ann");
+    for (reason, count) in [("only-counted", "1"), ("unmatched", "0")] {
+        let series = format!("tollgate_decisions_without_limit_total{{reason=\"{reason}\"}}");
+        assert_eq!(value(&engine, &series), count);
+    }
+}
+
+#[test]
+fn only_protocols_that_are_served_or_used_have_series() {
+    let engine = for_tests("default: pass\nlimits: [{ name: a, allow: 1/s }]\n");
+    let protocols = || {
+        let text = engine.metrics();
+        let series = text
+            .lines()
+            .filter(|line| line.starts_with("tollgate_decisions_total{"));
+        let names = series.filter_map(|line| line.split("protocol=\"").nth(1)?.split('"').next());
+        names
+            .map(str::to_owned)
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    assert!(protocols().is_empty(), "{:?}", protocols());
+    ask(&engine, "ann");
+    assert_eq!(protocols().into_iter().collect::<Vec<_>>(), ["http"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_reports_its_memory_processor_time_and_descriptors() {
+    let engine = for_tests("default: pass\nlimits: []\n");
+    let number = |name: &str| value(&engine, name).parse::<f64>().unwrap();
+    assert!(number("process_resident_memory_bytes") > 1_000_000.0);
+    assert!(number("process_open_fds") >= 3.0);
+    assert!(number("process_max_fds") >= number("process_open_fds"));
+    assert!(number("process_cpu_seconds_total") >= 0.0);
+    let started = number("process_start_time_seconds");
+    let clock = tollgate::MonotonicClock::with_unix_time();
+    let now = tollgate::Clock::now(&clock).as_nanos() as f64 / 1e9;
+    assert!((0.0..600.0).contains(&(now - started)), "{started}");
+}
+
+#[test]
 fn a_hundred_thousand_keys_add_no_series() {
     let engine = for_tests(POLICY);
     let _ = ask(&engine, "first");

@@ -47,7 +47,10 @@ async fn descriptors_get_the_statuses_that_the_reference_documents() {
         (&[("remote_address", "1.1.1.1")], (ok, Some((2, day)), 0)),
         (&[("remote_address", "1.1.1.1")], (over, Some((2, day)), 0)),
         (&[("remote_address", "2.2.2.2")], (ok, Some((2, day)), 1)),
-        (&[("remote_address", "50.0.0.5")], (over, None, 0)),
+        (
+            &[("remote_address", "50.0.0.5")],
+            (over, Some((0, UnitMessage::Second as i32)), 0),
+        ),
         (
             &[("message_type", "marketing"), ("to_number", "1")],
             (ok, Some((5, day)), 4),

@@ -112,6 +112,19 @@ async fn a_policy_without_fields_adds_none() {
 }
 
 #[tokio::test]
+async fn a_policy_may_choose_the_older_names_of_header_fields() {
+    let mut older = policy([rule("rides", bucket("5/s", 10))]);
+    older.answers.x_ratelimit = tollgate_policy::XRateLimit::Unprefixed;
+    let policy_handle = PolicyHandle::with_clock(older, ManualClock::new()).unwrap();
+    let service = LimitLayer::new(policy_handle).layer(service_fn(hello));
+    let passed = service.oneshot(get("/", "a")).await.unwrap();
+    assert_eq!(header(&passed, "ratelimit-limit"), Some("10"));
+    assert_eq!(header(&passed, "ratelimit-remaining"), Some("9"));
+    assert_eq!(header(&passed, "ratelimit-reset"), Some("1"));
+    assert_eq!(header(&passed, "x-ratelimit-limit"), None);
+}
+
+#[tokio::test]
 async fn other_refusals_have_their_own_status() {
     let mut rules = policy([rule("rides", bucket("5/s", 1))]);
     rules.limits[0].missing_key = tollgate_policy::MissingKey::Deny;

@@ -26,6 +26,11 @@ pub trait Backends: fmt::Debug + Send + Sync {
     fn unavailable(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// Returns `true` if no server of any upstream is up.
+    fn is_none_up(&self) -> bool {
+        false
+    }
 }
 
 /// Totals of all backends. They only grow, unless they restart from zero.

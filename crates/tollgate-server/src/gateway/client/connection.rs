@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tollgate_tower::{PeerAddr, TunnelGuard};
 use tower_service::Service;
 
+use super::access_log::AccessEntry;
 use super::fast_path::{self, has_head};
 use super::socket::{HangupWatch, Socket, split};
 use super::stream_timeouts::{self, BodyEvent, PIECE_BYTES, StreamExecutor};
@@ -244,6 +245,7 @@ pub(super) async fn answer(
 ) -> Response<ResponseBody> {
     let Shared { state, context, .. } = &**shared;
     let guard = state.start_request();
+    let entry = AccessEntry::new(&context.listening, &request, shared.peer);
     let is_http2 = request.version() == Version::HTTP_2;
     let may_switch = asks_for_tunnel(&request);
     let refusal = if request.method().as_str() == BAD_REQUEST_METHOD {
@@ -280,6 +282,9 @@ pub(super) async fn answer(
             let held = response.extensions_mut().remove::<TunnelGuard>();
             tunnel::open(ends, held, Arc::clone(state), context.stop.clone());
         }
+    }
+    if let Some(entry) = entry {
+        entry.log(response.status());
     }
     response.map(|body| ResponseBody::new(body, is_http2, guard))
 }

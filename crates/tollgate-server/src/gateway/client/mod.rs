@@ -9,6 +9,7 @@
 //!
 //! Limits, queues and upstreams are behind a service that gets each request.
 
+mod access_log;
 mod connection;
 pub(crate) mod fast_path;
 mod socket;
@@ -25,6 +26,7 @@ use tollgate_config::ClientTimeouts;
 
 use super::Stack;
 use super::proxy::RoutingTable;
+use crate::engine::Engine;
 use crate::metrics::Striped;
 use crate::net::limiter::ConnectionLimiter;
 use crate::net::{ListenLimits, serve_connections};
@@ -39,6 +41,8 @@ pub(crate) struct ListenerState {
     pub(crate) routes: Arc<ArcSwap<RoutingTable>>,
     /// Rejected connections, by [`crate::net::limiter::ConnectionRejected`].
     pub(crate) rejected: Striped<2>,
+    /// The engine whose policy says what the access log may show; `None`: no access log.
+    pub(crate) access_log: Option<Arc<Engine>>,
 }
 
 /// Bounds of a connection under the current policy.

@@ -18,6 +18,7 @@ use tollgate_policy::{Facts, Match};
 
 use super::server::Server;
 use crate::gateway::tls::{self, TlsError};
+use crate::metrics::UpstreamLatency;
 
 /// Statistics of one upstream. All counters only grow.
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ pub struct UpstreamStats {
     /// Sum over all answers of the nanoseconds from the last byte of the request to the head of the response, or until the
     /// client abandoned it.
     pub latency_ns: AtomicU64,
+    /// The same times, by length.
+    pub(crate) latency: UpstreamLatency,
 }
 
 impl UpstreamStats {
@@ -45,6 +48,7 @@ impl UpstreamStats {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.answers.fetch_add(1, Relaxed);
         self.latency_ns.fetch_add(took, Relaxed);
+        self.latency.record(Duration::from_nanos(took));
         if is_failure {
             self.failed.fetch_add(1, Relaxed);
         }

@@ -205,6 +205,8 @@ fn a_malformed_request_is_an_error_and_charges_nothing() {
             "unknown name \"paht\"; did you mean `path`?",
         ),
         (&["path", "/", "path", "/"], "`path` is repeated"),
+        (&[], crate::http::NO_FACTS),
+        (&["cost", "1"], crate::http::NO_FACTS),
         (
             &["ip", "x"],
             "`ip` is \"x\", which is no IP address; write one such as 203.0.113.7, or omit it",
