@@ -7,7 +7,7 @@ use tollgate::{Origin, QuotaStatus, Verdict};
 
 /// A decision and its reason.
 #[derive(Clone, Debug)]
-#[must_use = "a request that is not admitted must not go on"]
+#[must_use = "a request that is not admitted must not be served"]
 pub struct PolicyDecision {
     /// The verdict. After `retry_after` the same request passes if nothing else is charged to its limits until
     /// then. With several nodes that share a limit, other nodes may have taken what was earned.

@@ -173,21 +173,13 @@ impl ScriptBucket {
 
     /// The core's bucket in units of this clock.
     pub(super) fn core(&self) -> Bucket {
-        Bucket::from_encoded(&self.params())
+        Bucket::from_ticks(self.n, self.p, self.depth)
     }
 
     /// The core's queue in units of this clock.
     pub(super) fn queue(&self) -> Queue {
-        Queue::from_encoded(&self.params())
-    }
-
-    fn params(&self) -> [u64; 4] {
-        [
-            self.n,
-            self.p | 1 << 63,
-            self.depth,
-            self.max_wait.unwrap_or(u64::MAX),
-        ]
+        let max_wait = self.max_wait.map_or(Span::MAX, Span::from_nanos);
+        Queue::from_bucket(self.core(), max_wait)
     }
 
     /// The ticks that `cost` is worth, unless the bucket never holds as many.

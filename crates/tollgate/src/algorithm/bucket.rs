@@ -136,6 +136,18 @@ impl Bucket {
         }
     }
 
+    /// A bucket on a clock of `n` ticks in a nanosecond: a unit is worth `p` ticks, and a full bucket `depth`. For stores
+    /// whose clock is coarser than a nanosecond.
+    pub const fn from_ticks(n: u64, p: u64, depth: u64) -> Bucket {
+        Bucket {
+            n,
+            p,
+            unscaled: p,
+            depth,
+            exact: true,
+        }
+    }
+
     /// Whether the rate is kept exactly. Otherwise the time for a unit was rounded up.
     pub const fn is_exact(&self) -> bool {
         self.exact

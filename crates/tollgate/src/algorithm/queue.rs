@@ -57,6 +57,11 @@ impl Queue {
             max_wait: max_wait.unwrap_or(Span::MAX),
         })
     }
+
+    /// A queue on the clock of this bucket; see [`Bucket::from_ticks`].
+    pub const fn from_bucket(bucket: Bucket, max_wait: Span) -> Queue {
+        Queue { bucket, max_wait }
+    }
 }
 
 impl PackedAlgorithm for Queue {
