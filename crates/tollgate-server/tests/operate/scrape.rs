@@ -142,7 +142,7 @@ fn a_request_that_nothing_matches_is_counted_apart() {
 #[test]
 fn a_request_that_only_counted_limits_match_is_counted_as_such() {
     let engine = for_tests("default: pass\nlimits: [{ name: a, allow: 1/s, mode: shadow }]\n");
-    ask(&engine, "ann");
+    let _ = ask(&engine, "ann");
     for (reason, count) in [("only-counted", "1"), ("unmatched", "0")] {
         let series = format!("tollgate_decisions_without_limit_total{{reason=\"{reason}\"}}");
         assert_eq!(value(&engine, &series), count);
@@ -163,7 +163,7 @@ fn only_protocols_that_are_served_or_used_have_series() {
             .collect::<std::collections::BTreeSet<_>>()
     };
     assert!(protocols().is_empty(), "{:?}", protocols());
-    ask(&engine, "ann");
+    let _ = ask(&engine, "ann");
     assert_eq!(protocols().into_iter().collect::<Vec<_>>(), ["http"]);
 }
 
