@@ -282,10 +282,12 @@ impl<C: Clock> Limiter<C> {
     /// algorithm.
     ///
     /// ```
-    /// use tollgate::{Limit, Limiter, ManualClock, Scale}; let limiter =
-    /// Limiter::with_clock(Limit::token_bucket("5/s".parse()?, 10)?, ManualClock::new())?;
-    /// limiter.set_scale(Scale::from_q16(32_768)); // one half assert_eq!(limiter.charge("a", 1).remaining(), 4);
-    /// limiter.set_scale(Scale::ONE); assert_eq!(limiter.peek("a", 0).remaining(), 8); // one unit cost two
+    /// use tollgate::{Limit, Limiter, ManualClock, Scale};
+    /// let limiter = Limiter::with_clock(Limit::token_bucket("5/s".parse()?, 10)?, ManualClock::new())?;
+    /// limiter.set_scale(Scale::from_q16(32_768)); // one half
+    /// assert_eq!(limiter.charge("a", 1).remaining(), 4);
+    /// limiter.set_scale(Scale::ONE);
+    /// assert_eq!(limiter.peek("a", 0).remaining(), 8); // one unit cost two
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_scale(&self, scale: Scale) {

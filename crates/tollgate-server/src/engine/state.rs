@@ -281,12 +281,9 @@ mod tests {
             Err(Flaw::Foreign)
         );
         let mut bytes = state().to_bytes().unwrap();
-        for version in [1, 3] {
-            bytes[8] = version;
-            assert_eq!(
-                State::from_bytes(&bytes),
-                Err(Flaw::Version(version.into()))
-            );
+        for version in [VERSION - 1, VERSION + 1] {
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            assert_eq!(State::from_bytes(&bytes), Err(Flaw::Version(version)));
         }
     }
 

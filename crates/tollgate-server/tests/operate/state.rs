@@ -14,7 +14,7 @@ pub(crate) fn write_state(path: &Path, overrides: &[Value], counted: &[u8]) {
     let secret = [7; 32];
     let changed =
         json!({"switched_off": false, "secret": secret, "overrides": overrides}).to_string();
-    let mut bytes = b"TOLLGATE\x02\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    let mut bytes = b"TOLLGATE\x03\0\0\0\0\0\0\0\0\0\0\0".to_vec();
     for (kind, section) in [(1u32, changed.as_bytes()), (2, counted)] {
         bytes.extend(kind.to_le_bytes());
         bytes.extend((section.len() as u64).to_le_bytes());

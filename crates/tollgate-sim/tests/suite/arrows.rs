@@ -74,7 +74,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The crates that each of our crates uses directly, by the manifests. Dependencies for tests and for loom do not count.
+/// The crates that each of our crates uses directly, by the manifests. Dependencies for tests and for loom do not count, and
+/// neither do those of features that a user turns on.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -85,7 +86,9 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
     assert!(output.status.success(), "{stderr}");
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
-    let counts = |used: &&Value| used["kind"].is_null() && used["target"] != "cfg(loom)";
+    let counts = |used: &&Value| {
+        used["kind"].is_null() && used["target"] != "cfg(loom)" && used["optional"] == false
+    };
     let packages = metadata["packages"].as_array().unwrap().iter();
     packages
         .map(|package| {

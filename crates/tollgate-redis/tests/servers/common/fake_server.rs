@@ -98,12 +98,15 @@ impl FakeServer {
                 format!("$40\r\n{sha}\r\n")
             }
             "PING" => "+PONG\r\n".into(),
-            "EVALSHA" | "EVAL" if parts[3].contains("limit") => {
+            "EVALSHA" | "EVAL" => {
                 let keys: usize = parts[2].parse().unwrap();
                 let number = &parts[3 + keys];
-                self.answer.lock().unwrap().replace("{n}", number)
+                if parts[3].contains("limit") {
+                    return self.answer.lock().unwrap().replace("{n}", number);
+                }
+                // A heartbeat: one node, and no secret.
+                format!("*3\r\n:{number}\r\n:1\r\n$0\r\n\r\n")
             }
-            "EVALSHA" | "EVAL" => format!("*2\r\n:{}\r\n:1\r\n", parts[4]),
             _ => "-ERR unknown command\r\n".into(),
         }
     }
