@@ -31,6 +31,7 @@ mod flight;
 mod layer;
 pub(crate) mod lease;
 pub(crate) mod memory;
+mod prehashed;
 mod remote;
 pub(crate) mod stack;
 pub(crate) mod sync;

@@ -30,7 +30,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +40,7 @@ use self::terms::LeaseTerms;
 use super::background::Background;
 use super::flight::Flight;
 use super::layer::{self, Attempt, Hold, Layer};
+use super::prehashed::PrehashedState;
 use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
@@ -76,27 +77,7 @@ impl Hash for LeaseKey {
     }
 }
 
-/// A hasher for values that are hashes already.
-#[derive(Debug, Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
-
-type Shard = HashMap<LeaseKey, Entry, BuildHasherDefault<Spread>>;
+type Shard = HashMap<LeaseKey, Entry, PrehashedState>;
 
 #[derive(Debug)]
 struct Entry {

@@ -28,6 +28,7 @@ use super::background::Background;
 use super::flight::Flight;
 use super::layer::{self, Attempt, Hold, Layer};
 use super::memory::MemoryStore;
+use super::prehashed::PrehashedState;
 use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
@@ -42,7 +43,7 @@ const SHARDS: usize = 64;
 
 /// A limit by its stable id, and a key by its hash.
 type CounterKey = (u64, u64);
-type Shard = HashMap<CounterKey, Entry>;
+type Shard = HashMap<CounterKey, Entry, PrehashedState>;
 
 #[derive(Debug)]
 struct Entry {
