@@ -398,9 +398,8 @@ impl<'a, C: Clock> Builder<'a, C> {
             (older, until) if now < *until => (older.clone(), *until),
             _ => (Vec::new(), now),
         };
-        let is_same = |other: &Quota| {
-            other.limit.algorithm() == quota.limit.algorithm() && other.periods == quota.periods
-        };
+        let is_same =
+            |other: &Quota| other.limit.decides_as(&quota.limit) && other.periods == quota.periods;
         if !is_same(&before.quota) {
             until = until.max(now.plus(horizon(&before.quota)));
             older.insert(0, before.quota.clone());
@@ -443,7 +442,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             .chain(of_this.map(|over| &over.change))
         {
             let key: Box<[u8]> = Key::from_parts(&over.key).as_bytes().into();
-            let grant = self.grant(&name, over)?;
+            let grant = self.grant(&name, over, rule.quota.limit.max_debt())?;
             keys.insert(key.clone(), over.key.clone());
             special.insert(
                 key,
@@ -580,21 +579,32 @@ impl<'a, C: Clock> Builder<'a, C> {
         before.rules.get(before.rule_named(name)?)
     }
 
+    /// What an override gives. A quota has the debt of the limit, `max_debt`, unless it has one of its own.
     fn grant(
         &mut self,
         name: &Arc<str>,
         over: &Override,
+        max_debt: u64,
     ) -> Result<KeyOverrideAction, PolicyError> {
         Ok(match &over.grant {
             OverrideAction::Unlimited => KeyOverrideAction::Unlimited,
             OverrideAction::Blocked => KeyOverrideAction::Blocked,
             OverrideAction::Quota(quota) => {
-                let quota = quota.clone().with_max_keys(OVERRIDE_KEYS);
+                let mut quota = Quota::clone(quota).with_max_keys(OVERRIDE_KEYS);
+                if quota.limit.max_debt() == 0
+                    && let Ok(limit) = quota.limit.clone().with_max_debt(max_debt)
+                {
+                    quota.limit = limit;
+                }
+                let debt = match quota.limit.max_debt() {
+                    0 => String::new(),
+                    debt => format!(" debt {debt}"),
+                };
                 let periods = quota.periods.as_ref().map_or("", |p| p.name());
                 let peak = quota.peak.as_ref().map(Limit::algorithm);
                 let peak = peak.map_or(String::new(), |peak| format!("{peak:?}"));
                 // All numbers: two quotas that differ in any of them are distinct.
-                let id = format!("{name}!{:?}{peak}{periods}", quota.limit.algorithm());
+                let id = format!("{name}!{:?}{peak}{periods}{debt}", quota.limit.algorithm());
                 KeyOverrideAction::Limit(self.variant(name, id, &quota)?)
             }
         })
@@ -629,11 +639,18 @@ impl<'a, C: Clock> Builder<'a, C> {
         peak: Option<LimitId>,
     ) -> Result<LimitId, PolicyError> {
         let id: Arc<str> = Arc::from(id);
-        let here = quota.share(self.nodes);
+        let previous_quotas = self.previous_quotas(&id, &quota);
+        // A key may have used more there than this one holds.
+        let mut quota = quota;
+        for older in &previous_quotas.0 {
+            quota.limit = quota.limit.keeping_usage_of(&older.limit);
+        }
+        let mut here = quota.share(self.nodes);
         let (old, is_known) = self.prior_limiter(&id, quota.periods.as_ref());
         let limiter = match old {
             Some(old) if continues(old.limit().algorithm(), old.periods(), &here) => {
-                if old.limit().algorithm() != here.limit.algorithm() {
+                if !old.limit().decides_as(&here.limit) {
+                    here.limit = here.limit.keeping_usage_of(&old.limit());
                     self.changes.push((old.clone(), here));
                 }
                 old
@@ -659,7 +676,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         self.ids.insert(Arc::clone(&id), limit);
         self.variants.push(LimitInstance {
             stable_id: self.prior.secret.hash(&*id),
-            previous_quotas: self.previous_quotas(&id, &quota),
+            previous_quotas,
             id,
             advert: Advert::new(quota.limit.name(), &quota),
             quota,
@@ -779,6 +796,11 @@ pub(super) fn horizon(quota: &Quota) -> Span {
     match *quota.limit.algorithm() {
         Algorithm::SlidingWindow { window, .. } | Algorithm::Concurrency { ttl: window, .. } => {
             Span::from_nanos(window.as_nanos().saturating_mul(2))
+        }
+        Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. } => {
+            let debt = rate.time_to_earn(quota.limit.max_debt());
+            let all = quota.advertised().1.as_nanos();
+            Span::from_nanos(all.saturating_add(debt.as_nanos()))
         }
         _ => quota.advertised().1,
     }

@@ -210,7 +210,7 @@ impl<C: Clock> PolicyGate<C> {
         let nodes = store.nodes().max(1);
         for (variant, (_, limiter)) in self.variants.iter().zip(self.limiters()) {
             let share = variant.quota.share(nodes).limit;
-            if limiter.limit().algorithm() != share.algorithm() {
+            if !limiter.limit().decides_as(&share) {
                 // A share is of the same kind, so only memory can be missing. Then the old share stays.
                 let _ = limiter.change(share);
             }

@@ -68,8 +68,11 @@ impl Quota {
 
     /// Whether it can be shared in this mode.
     pub fn supports(&self, sharing: Sharing) -> bool {
+        // A debt is counted where the state is, or it would be earned at several nodes.
+        let has_debt = self.limit.max_debt() > 0;
         match sharing {
             Sharing::Exact => true,
+            _ if has_debt => false,
             Sharing::Lease => LeaseTerms::from_quota(self).is_some(),
             Sharing::Sync => SyncTerms::from_quota(self).is_some(),
         }

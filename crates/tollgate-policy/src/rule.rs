@@ -258,7 +258,7 @@ pub struct Override {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideAction {
     /// Another quota.
-    Quota(Quota),
+    Quota(Box<Quota>),
     /// No limit.
     Unlimited,
     /// Blocks the key.

@@ -225,6 +225,9 @@ struct OperatorLimitView<'a> {
     candidate: Option<QuotaView<'a>>,
     missing_key: &'static str,
     when_over: &'static str,
+    /// What a key can owe at the most, with `when_over: owe`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_debt: Option<u64>,
     enforced_ten_thousandths: u32,
     max_keys: usize,
     tier_from: Option<String>,
@@ -242,6 +245,7 @@ struct QuotaView<'a> {
 
 impl<'a> OperatorLimitView<'a> {
     fn new(rule: &'a LimitRule) -> OperatorLimitView<'a> {
+        let max_debt = rule.quota.limit.max_debt();
         OperatorLimitView {
             limit: LimitView::new(rule),
             quota: QuotaView::new(&rule.quota),
@@ -252,9 +256,11 @@ impl<'a> OperatorLimitView<'a> {
                 MissingKey::Deny => "deny",
             },
             when_over: match rule.when_over {
+                _ if max_debt > 0 => "owe",
                 WhenOver::ChargeNothing => "take-nothing",
                 WhenOver::ChargeRemaining => "take-rest",
             },
+            max_debt: (max_debt > 0).then_some(max_debt),
             enforced_ten_thousandths: rule.enforced,
             max_keys: rule.quota.limit.max_keys(),
             tier_from: rule.tiers.as_ref().map(|tiers| source(&tiers.source)),

@@ -125,6 +125,10 @@ pub struct Limit {
     name: Arc<str>,
     algorithm: Algorithm,
     max_keys: usize,
+    /// Units that it takes beyond empty for costs that are known afterwards.
+    max_debt: u64,
+    /// Units that a limit that it replaces may have left.
+    backlog: u64,
 }
 
 /// A limit compiled to what the store runs.
@@ -159,6 +163,8 @@ impl Limit {
             name: Arc::from(""),
             algorithm,
             max_keys,
+            max_debt: 0,
+            backlog: 0,
         })
     }
 
@@ -265,6 +271,69 @@ impl Limit {
         self
     }
 
+    /// The same limit, which takes up to `units` more than it holds for costs that are known only afterwards
+    /// ([`KeyOp::ChargeRemaining`](crate::KeyOp::ChargeRemaining)). Nothing passes until they are earned. Of numbers above
+    /// 524 287 nineteen binary digits are kept.
+    ///
+    /// # Errors
+    /// An algorithm that does not earn units one by one, or a debt that takes more than 73 years to earn.
+    pub fn with_max_debt(self, units: u64) -> Result<Limit, LimitError> {
+        let max_debt = match compile(&self.algorithm)? {
+            _ if units == 0 => 0,
+            Compiled::Bucket(bucket) => bucket.with_debt(units)?.debt(),
+            _ => return Err(LimitError::NoDebt),
+        };
+        Ok(Limit { max_debt, ..self })
+    }
+
+    /// The same limit, to replace `old`: what a key used there beyond the capacity of this one is not forgiven. Nothing of that
+    /// key passes until it is earned, and a capacity that grows again gives nothing away. Without this the key starts empty.
+    ///
+    /// Only buckets make the difference. Windows, logs and permits keep their counts in any case.
+    #[must_use]
+    pub fn keeping_usage_of(self, old: &Limit) -> Limit {
+        let units = old.most_used().max(old.backlog);
+        if units <= self.most_used() {
+            return self;
+        }
+        Limit {
+            backlog: self.backlog.max(units),
+            ..self
+        }
+    }
+
+    /// Units that a key of a bucket has used at the most, with its debt; 0 for other algorithms.
+    fn most_used(&self) -> u64 {
+        let units = match self.algorithm {
+            Algorithm::TokenBucket { burst, .. } => burst,
+            Algorithm::LeakyBucket { queue, .. } => queue,
+            // One, what it earns in the tolerance, and less than one more.
+            Algorithm::Gcra { rate, tolerance } => rate.earned_in(tolerance).saturating_add(2),
+            _ => 0,
+        };
+        units.saturating_add(self.max_debt)
+    }
+
+    /// Units that it takes beyond empty for costs that are known afterwards.
+    pub const fn max_debt(&self) -> u64 {
+        self.max_debt
+    }
+
+    /// Units that a limit that it replaces may have left.
+    pub const fn backlog(&self) -> u64 {
+        self.backlog
+    }
+
+    /// The same limit with these numbers, from a snapshot.
+    pub(crate) fn restored_with(self, max_debt: u64, backlog: u64) -> Result<Limit, LimitError> {
+        Limit { backlog, ..self }.with_max_debt(max_debt)
+    }
+
+    /// Does it decide as `other`? Their names and `max_keys` may differ.
+    pub fn decides_as(&self, other: &Limit) -> bool {
+        self.algorithm == other.algorithm && self.max_debt == other.max_debt
+    }
+
     /// The name.
     pub fn name(&self) -> &str {
         &self.name
@@ -281,7 +350,14 @@ impl Limit {
     }
 
     pub(crate) fn compiled(&self) -> Result<Compiled, LimitError> {
-        compile(&self.algorithm)
+        match compile(&self.algorithm)? {
+            Compiled::Bucket(bucket) => Ok(Compiled::Bucket(
+                bucket.with_debt(self.max_debt)?.with_backlog(self.backlog),
+            )),
+            _ if self.max_debt > 0 => Err(LimitError::NoDebt),
+            Compiled::Queue(queue) => Ok(Compiled::Queue(queue.with_backlog(self.backlog))),
+            other => Ok(other),
+        }
     }
 }
 

@@ -83,6 +83,31 @@ fn every_node_settles_what_one_has_reserved_and_only_once() {
 }
 
 #[test]
+fn what_another_node_settles_is_owed_at_every_node() {
+    let store = store();
+    let limit = format!(
+        "{}, when_over: owe, max_debt: 20 }}",
+        &TOKENS[..TOKENS.len() - 2]
+    );
+    let [one, other] = fleet(&store, &limit);
+    let reservation = reserve(&one, 4);
+    let body = format!(r#"{{"reservation":"{reservation}","actual":35}}"#);
+    let settled = other.client().post("/v1/settle", &body);
+    // 30 units are the burst and the debt.
+    assert_eq!(
+        (settled.status, &settled.json()["unpaid"]),
+        (200, &5.into())
+    );
+    assert_eq!(settle(&one, &reservation, ""), 409);
+    for node in [&one, &other] {
+        assert_eq!(remaining(node, "tokens"), 0);
+        let refused = node.check(r#"{"path":"/","headers":{"x-org":"acme"}}"#);
+        let retry_after = refused.expect(429).json()["retry_after_ms"].as_u64();
+        assert!(retry_after > Some(20 * 3_600_000), "{retry_after:?}");
+    }
+}
+
+#[test]
 fn a_forged_reservation_is_unknown() {
     let store = store();
     let [one, other] = fleet(&store, TOKENS);

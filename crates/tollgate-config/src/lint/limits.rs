@@ -173,7 +173,7 @@ fn cost(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         .filter_map(|change| match &change.grant {
             OverrideAction::Quota(quota) => Some((
                 format!("the override of `{}`", change.key.join(", ")),
-                quota,
+                &**quota,
             )),
             _ => None,
         });
@@ -384,6 +384,15 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, context: &Context<'_>, report
             format!(
                 "write `algorithm: fixed-window`, which stays exhausted until it ends; {SILENCE}"
             ),
+        );
+    }
+    let is_settled = matches!(rule.cost, CostRule::Asked | CostRule::From { .. });
+    if rule.quota.limit.max_debt() > 0 && !is_settled {
+        report.note(
+            spans.at("when_over"),
+            "debt-without-late-costs",
+            "`owe` has no effect: the cost is fixed, so a reservation is never settled at another one",
+            format!("remove `cost`, or `when_over`; {SILENCE}"),
         );
     }
     if let CostRule::From { source, .. } = &rule.cost

@@ -56,7 +56,7 @@ fn quotas(rule: &LimitRule) -> impl Iterator<Item = &Quota> {
         .chain(&rule.candidate)
         .chain(tiers.map(|tier| &tier.quota))
         .chain(overrides.filter_map(|change| match &change.grant {
-            OverrideAction::Quota(quota) => Some(quota),
+            OverrideAction::Quota(quota) => Some(&**quota),
             OverrideAction::Unlimited | OverrideAction::Blocked => None,
         }))
 }

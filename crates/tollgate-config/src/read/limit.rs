@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate::Algorithm;
+use tollgate::{Algorithm, LimitError};
 use tollgate_policy::path::PathRules;
 use tollgate_policy::pattern::PathPattern;
 use tollgate_policy::{
-    CostRule, FULLY_ENFORCED, KeyPart, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota,
-    Sharing, Source, TierQuota, Tiers, WhenOver,
+    CostRule, FULLY_ENFORCED, KeyPart, LimitRule, Match, MissingKey, Mode, OnStoreError,
+    OverrideAction, Quota, Sharing, Source, TierQuota, Tiers, WhenOver,
 };
 
 use super::cost::cost;
@@ -17,7 +17,7 @@ use super::key::key;
 use super::matching::matches;
 use super::overrides::overrides;
 use super::quota::QuotaFields;
-use super::scalar::{choice, percentage, prose, text};
+use super::scalar::{choice, integer, percentage, prose, text};
 use super::scale::scaled;
 use super::sharing::{apply_sharing, sharing};
 use super::store_error::on_store_error;
@@ -206,6 +206,7 @@ fn body(
         ("off", Mode::Off),
     ];
     let when_over = fields.read("when_over", |n| when_over(n, quota.as_ref().ok()));
+    let max_debt = fields.read("max_debt", |n| integer(n, 1..=u64::MAX, "100000"));
     let on_store_error = on_store_error(fields);
     let own_sharing = sharing(fields);
     let mode = fields.read("mode", |n| choice(n, "a mode", &modes));
@@ -224,7 +225,10 @@ fn body(
         cost: cost?.unwrap_or_default(),
         tiers: tiers?,
         overrides: overrides?.unwrap_or_default(),
-        when_over: when_over?.unwrap_or_default(),
+        when_over: match when_over? {
+            Some(LateCosts::Take(when_over)) => when_over,
+            Some(LateCosts::Owe) | None => WhenOver::default(),
+        },
         on_store_error: on_store_error?
             .or(defaults.on_store_error)
             .unwrap_or_default(),
@@ -238,14 +242,76 @@ fn body(
     if fields.get("max_keys").is_none() {
         cap_keys(&mut rule, defaults.max_keys);
     }
+    match (when_over, max_debt?) {
+        (Ok(Some(LateCosts::Owe)), Some(max_debt)) => owe(&mut rule, max_debt, fields)?,
+        (Ok(Some(LateCosts::Owe)), None) => {
+            return Err(fields.error(
+                "missing-field",
+                format!("{what} has no bound on what a key can owe"),
+                "add `max_debt: 100000`: what goes beyond it is forgiven",
+            ));
+        }
+        (_, Some(_)) => {
+            return Err(fields.report.error(
+                fields.at("max_debt"),
+                "no-debt",
+                "`max_debt` has no meaning without `when_over: owe`",
+                "add `when_over: owe`, or remove it",
+            ));
+        }
+        _ => {}
+    }
     apply_sharing(rule, (own_sharing?, defaults.sharing), what, fields)
 }
 
-/// Reads what a refused request takes.
-fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<WhenOver> {
+/// What is taken of costs that are known afterwards.
+#[derive(Clone, Copy)]
+enum LateCosts {
+    Take(WhenOver),
+    Owe,
+}
+
+/// Has every quota of a rule take up to `max_debt` units beyond empty.
+fn owe(rule: &mut LimitRule, max_debt: u64, fields: &Fields<'_>) -> Read<()> {
+    let owing = |quota: &mut Quota| match quota.peak {
+        Some(_) => Err(LimitError::NoDebt),
+        None => {
+            quota.limit = quota.limit.clone().with_max_debt(max_debt)?;
+            Ok(())
+        }
+    };
+    let overrides = rule.overrides.iter_mut();
+    let overrides = overrides.filter_map(|change| match &mut change.grant {
+        OverrideAction::Quota(quota) => Some(&mut **quota),
+        _ => None,
+    });
+    let tiers = rule.tiers.iter_mut().flat_map(|tiers| &mut tiers.tiers);
+    let mut quotas = std::iter::once(&mut rule.quota)
+        .chain(&mut rule.candidate)
+        .chain(tiers.map(|tier| &mut tier.quota))
+        .chain(overrides);
+    quotas.try_for_each(owing).map_err(|error| match error {
+        LimitError::NoDebt => fields.report.error(
+            fields.at("when_over"),
+            "no-debt",
+            "`owe` needs a bucket, which earns a debt back; a window forgets it when it ends",
+            "write `algorithm: token-bucket` or `gcra`, or `when_over: take-rest`",
+        ),
+        _ => fields.report.error(
+            fields.at("max_debt"),
+            "large-debt",
+            format!("the bucket and its debt cannot be counted: {error}"),
+            "lower `max_debt` or the burst, or raise the rate",
+        ),
+    })
+}
+
+/// Reads what is taken of a cost that is not left.
+fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<LateCosts> {
     let words = [
-        ("take-nothing", WhenOver::ChargeNothing),
-        ("take-rest", WhenOver::ChargeRemaining),
+        ("take-nothing", LateCosts::Take(WhenOver::ChargeNothing)),
+        ("take-rest", LateCosts::Take(WhenOver::ChargeRemaining)),
+        ("owe", LateCosts::Owe),
     ];
     let when_over = choice(node, "what a refused request can take", &words)?;
     let algorithm = match quota.map(|quota| quota.limit.algorithm()) {
@@ -254,7 +320,7 @@ fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<WhenOver> {
         _ => return Ok(when_over),
     };
     match when_over {
-        WhenOver::ChargeRemaining => Err(node.error(
+        LateCosts::Take(WhenOver::ChargeRemaining) => Err(node.error(
             "no-rest",
             format!(
                 "`take-rest` has no meaning for `{algorithm}`: no units can be taken afterwards"

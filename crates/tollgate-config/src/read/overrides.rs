@@ -80,7 +80,7 @@ fn one(node: Item<'_>, key: &[KeyPart], base: &QuotaFields, name: &str) -> Read<
     reason?;
     let (unlimited, blocked) = (unlimited?.unwrap_or(false), blocked?.unwrap_or(false));
     let grant = match (quota, unlimited, blocked) {
-        (Some(quota), false, false) => OverrideAction::Quota(quota?),
+        (Some(quota), false, false) => OverrideAction::Quota(Box::new(quota?)),
         (None, true, false) => OverrideAction::Unlimited,
         (None, false, true) => OverrideAction::Blocked,
         (None, false, false) => {

@@ -60,6 +60,10 @@ pub(super) fn apply_sharing(
 /// Why a limit does not support a `sharing`, and what to write instead.
 fn why_not(rule: &LimitRule) -> (&'static str, &'static str) {
     match rule.quota.limit.algorithm() {
+        _ if rule.quota.limit.max_debt() > 0 => (
+            "a debt is counted in the store, once for all nodes",
+            "write `sharing: exact`, or remove `when_over`",
+        ),
         _ if rule.when_over == WhenOver::ChargeRemaining => (
             "with `take-rest` a refused request is charged in the store at once",
             "write `sharing: exact`, or remove `when_over`",

@@ -75,9 +75,11 @@ section! {
         overrides: Option<Vec<Override>>,
         /// A quota to compare with: it is counted but never enforced.
         candidate: Option<Candidate>,
-        /// What a refused request takes: nothing (`take-nothing`), or what is left (`take-rest`), for costs that are known
-        /// only when the work is done. Default: `take-nothing`.
+        /// What is taken of a cost that is not left: nothing of a refused request (`take-nothing`), what is left (`take-rest`),
+        /// or all of a reservation that is settled at more than it reserved (`owe`). Default: `take-nothing`.
         when_over: Option<WhenOver>,
+        /// With `when_over: owe`: how many units a key can owe at the most.
+        max_debt: Option<Number>,
         /// What happens while a shared store does not answer. Default: `on_store_error` of the file.
         on_store_error: Option<OnStoreError>,
         /// How nodes share it: `exact`, `lease` or `sync`. Default: `sharing` of the file.
@@ -149,6 +151,7 @@ enum MissingKey {
 enum WhenOver {
     TakeNothing,
     TakeRest,
+    Owe,
 }
 
 #[derive(JsonSchema)]

@@ -147,3 +147,59 @@ fn fields_at_a_front_end_without_fields_are_reported() {
     assert!(!codes_with(gateway, "key: header.x-user"));
     assert!(!codes_with("", "key: field.user"));
 }
+
+#[test]
+fn a_debt_needs_a_bucket_and_a_bound() {
+    let found = |limit: &str| {
+        let found = problems(limit);
+        found.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+    };
+    let owe = "key: ip, when_over: owe, max_debt: 100";
+    for (limit, code) in [
+        (format!("allow: 5/s, {owe}"), None),
+        (
+            format!("algorithm: gcra, allow: 5/s, tolerance: 1s, {owe}"),
+            None,
+        ),
+        (
+            format!("algorithm: fixed-window, allow: 5/s, {owe}"),
+            Some("no-debt"),
+        ),
+        (
+            format!("algorithm: sliding-log, allow: 5/s, {owe}"),
+            Some("no-debt"),
+        ),
+        (
+            format!("algorithm: leaky-bucket, allow: 5/s, queue: 5, {owe}"),
+            Some("no-debt"),
+        ),
+        (
+            format!("algorithm: burst-credits, allow: 5/s, times: 2, for: 3s, {owe}"),
+            Some("no-debt"),
+        ),
+        (
+            "allow: 5/s, key: ip, when_over: owe".into(),
+            Some("missing-field"),
+        ),
+        ("allow: 5/s, key: ip, max_debt: 5".into(), Some("no-debt")),
+        (
+            "allow: 5/s, key: ip, when_over: take-rest, max_debt: 5".into(),
+            Some("no-debt"),
+        ),
+        (
+            "allow: 5/s, key: ip, when_over: owe, max_debt: 0".into(),
+            Some("bad-number"),
+        ),
+        (
+            "allow: 1/day, key: ip, when_over: owe, max_debt: 100000".into(),
+            Some("large-debt"),
+        ),
+        (
+            format!("allow: 5/s, sharing: lease, {owe}"),
+            Some("cannot-share"),
+        ),
+    ] {
+        let found = found(&limit);
+        assert_eq!(found.first().copied(), code, "{limit}: {found:?}");
+    }
+}

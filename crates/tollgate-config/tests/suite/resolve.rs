@@ -134,7 +134,7 @@ fn an_override_of_burst_credits_changes_only_its_fields() {
         panic!("no quota");
     };
     let whole = limit("algorithm: burst-credits, allow: 20/s, times: 10, for: 30s");
-    assert_eq!(changed, whole.quota);
+    assert_eq!(*changed, whole.quota);
 }
 
 #[test]
@@ -595,6 +595,22 @@ fn limits_of_requests_share_the_default_max_keys_with_the_file() {
         "default: pass\ndomains: [{{ name: edge, follow_request_limits: true }}]\nlimits:\n{limits}"
     );
     assert_eq!(policy(&text).follow.unwrap().max_keys, 16_000 / 6);
+}
+
+#[test]
+fn a_debt_is_resolved_for_tiers_overrides_and_the_candidate() {
+    let rule = limit(
+        "key: header.x, allow: 5/s, when_over: owe, max_debt: 1_000, candidate: { allow: 9/s }, \
+         overrides: [{ key: a, allow: 7/s }, { key: b, unlimited: true }]",
+    );
+    assert_eq!(rule.quota.limit.max_debt(), 1_000);
+    assert_eq!(rule.candidate.unwrap().limit.max_debt(), 1_000);
+    let OverrideAction::Quota(quota) = &rule.overrides[0].grant else {
+        panic!("{:?}", rule.overrides);
+    };
+    assert_eq!(quota.limit.max_debt(), 1_000);
+    assert_eq!(rule.when_over, WhenOver::ChargeNothing);
+    assert_eq!(limit("allow: 5/s").quota.limit.max_debt(), 0);
 }
 
 #[test]

@@ -101,6 +101,30 @@ fn a_request_refused_for_its_cost_reports_one_remainder_in_all_fields() {
 }
 
 #[test]
+fn a_debt_leaves_nothing_and_a_retry_after_that_holds() {
+    let limit = Limit::token_bucket("1/s".parse().unwrap(), 10).unwrap();
+    let (gate, clock) = gate_of(vec![rule("x", limit.with_max_debt(100).unwrap())]);
+    let answer = ask(&gate, 5);
+    let unpaid = gate.reserve(&answer).settle(crate::Settlement::Actual(40));
+    assert_eq!(unpaid, 0);
+    let fields = lines_of(&gate, &ask(&gate, 2));
+    assert_eq!(
+        fields,
+        [
+            "retry-after: 32",
+            "x-ratelimit-limit: 10",
+            "x-ratelimit-remaining: 0",
+            "x-ratelimit-reset: 32",
+            "ratelimit-policy: \"x\";q=10;w=10",
+            "ratelimit: \"x\";r=0;t=32",
+            "cache-control: no-store",
+        ]
+    );
+    clock.advance(tollgate::Span::from_secs(32));
+    assert!(ask(&gate, 2).is_admitted());
+}
+
+#[test]
 fn gcra_reports_its_tolerance_as_a_burst() {
     let limit = Limit::gcra("1/s".parse().unwrap(), Span::from_secs(4)).unwrap();
     let (pass, refusal) = pass_and_refusal(limit, 5);

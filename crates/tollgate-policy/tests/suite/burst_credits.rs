@@ -193,7 +193,7 @@ fn usage_moves_into_an_override_and_out_of_it() {
     assert_eq!(passes(&gate, 90), 90);
     let change = Override {
         key: vec!["ann".into()],
-        grant: OverrideAction::Quota(tenfold().quota().unwrap()),
+        grant: OverrideAction::Quota(Box::new(tenfold().quota().unwrap())),
         expires: None,
     };
     let limit = "surge".into();

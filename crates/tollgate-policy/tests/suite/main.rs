@@ -8,6 +8,7 @@
 
 mod batch;
 mod burst_credits;
+mod debt;
 mod limit_override;
 mod policy;
 mod pressure;

@@ -503,7 +503,7 @@ fn overrides_are_for_one_key() {
     let mut one = rule("one", 2);
     one.key = by(header("user"));
     one.overrides = vec![
-        over("big", OverrideAction::Quota(bucket("1/h", 4))),
+        over("big", OverrideAction::Quota(Box::new(bucket("1/h", 4)))),
         over("free", OverrideAction::Unlimited),
         over("evil", OverrideAction::Blocked),
         Override {

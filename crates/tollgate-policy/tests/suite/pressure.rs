@@ -205,7 +205,7 @@ fn tiered() -> LimitRule {
         }),
         overrides: vec![Override {
             key: vec!["vip".into()],
-            grant: OverrideAction::Quota(quota(200)),
+            grant: OverrideAction::Quota(Box::new(quota(200))),
             expires: None,
         }],
         candidate: Some(quota(100)),
@@ -327,7 +327,7 @@ fn usage_that_moves_to_a_quota_of_the_keys_own_under_pressure_is_the_same_part_o
         limit: "api".into(),
         change: Override {
             key: vec!["a".into()],
-            grant: OverrideAction::Quota(window),
+            grant: OverrideAction::Quota(Box::new(window)),
             expires: None,
         },
     };

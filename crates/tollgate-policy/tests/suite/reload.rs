@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate::Periods;
 use tollgate::{Algorithm, Limit, ManualClock, Moment, Span};
+use tollgate::Periods;
 use tollgate_policy::{
     BurstCredits, Facts, KeyPart, LimitRule, Override, OverrideAction, Policy, PolicyGate,
     PriorState, Quota, RuntimeOverride, Source, TierQuota, Tiers,
@@ -133,7 +133,12 @@ fn an_override_of_another_algorithm_takes_over_what_its_key_has_used() {
         for to in every_algorithm() {
             let gate = PolicyGate::new(policy(&[("one", from.clone())]), clock()).unwrap();
             let used = passes(&gate, "a", 2);
-            let own = |user| over(user, OverrideAction::Quota(Quota::plain(to.clone())));
+            let own = |user| {
+                over(
+                    user,
+                    OverrideAction::Quota(Box::new(Quota::plain(to.clone()))),
+                )
+            };
             let next = gate.with_overrides(vec![own("a"), own("b")]).unwrap();
             let fresh = passes(&next, "b", 30);
             let left = passes(&next, "a", 30);
@@ -167,11 +172,17 @@ fn over(user: &str, grant: OverrideAction) -> RuntimeOverride {
 fn an_override_keeps_what_its_key_has_used_and_so_does_its_end() {
     let gate = PolicyGate::new(policy(&[("one", bucket(3))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 2), 2);
-    let raised = over("a", OverrideAction::Quota(Quota::plain(bucket(5))));
+    let raised = over(
+        "a",
+        OverrideAction::Quota(Box::new(Quota::plain(bucket(5)))),
+    );
     let gate = gate.with_overrides(vec![raised]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 3, "five less two");
     assert_eq!(passes(&gate, "b", 9), 3);
-    let again = over("a", OverrideAction::Quota(Quota::plain(bucket(7))));
+    let again = over(
+        "a",
+        OverrideAction::Quota(Box::new(Quota::plain(bucket(7)))),
+    );
     let gate = gate.with_overrides(vec![again]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 2, "seven less five");
     let gate = gate.with_overrides(vec![]).unwrap();
@@ -187,7 +198,12 @@ fn an_override_keeps_what_its_key_has_used_and_so_does_its_end() {
 fn what_was_used_under_an_override_counts_after_detours() {
     let gate = PolicyGate::new(policy(&[("one", bucket(2))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 9), 2);
-    let five = || over("a", OverrideAction::Quota(Quota::plain(bucket(5))));
+    let five = || {
+        over(
+            "a",
+            OverrideAction::Quota(Box::new(Quota::plain(bucket(5)))),
+        )
+    };
     let gate = gate.with_overrides(vec![five()]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 3);
     for detour in [OverrideAction::Unlimited, OverrideAction::Blocked] {
@@ -199,7 +215,7 @@ fn what_was_used_under_an_override_counts_after_detours() {
     let gate = gate
         .with_overrides(vec![over(
             "a",
-            OverrideAction::Quota(Quota::plain(bucket(9))),
+            OverrideAction::Quota(Box::new(Quota::plain(bucket(9)))),
         )])
         .unwrap();
     let gate = gate.with_overrides(vec![]).unwrap();
@@ -215,7 +231,10 @@ fn overrides_that_come_and_go_change_nothing_for_others() {
     let twin = PolicyGate::new(of(), clock.clone()).unwrap();
     for round in 0..40 {
         let extra = match round % 2 {
-            0 => vec![over("a", OverrideAction::Quota(Quota::plain(bucket(5))))],
+            0 => vec![over(
+                "a",
+                OverrideAction::Quota(Box::new(Quota::plain(bucket(5)))),
+            )],
             _ => vec![],
         };
         gate = gate.with_overrides(extra).unwrap();
@@ -236,7 +255,7 @@ fn after_an_override_came_and_went_threads_get_what_one_would() {
     let gate = gate
         .with_overrides(vec![over(
             "a",
-            OverrideAction::Quota(Quota::plain(bucket(5))),
+            OverrideAction::Quota(Box::new(Quota::plain(bucket(5)))),
         )])
         .unwrap();
     let gate = gate.with_overrides(vec![]).unwrap();
@@ -255,7 +274,7 @@ fn threads_that_meet_an_expired_override_get_what_was_left() {
         let clock = clock();
         let gate = PolicyGate::new(policy(&[("one", bucket(100))]), clock.clone()).unwrap();
         let window = Limit::fixed_window("100/h".parse().unwrap()).unwrap();
-        let mut soon = over("a", OverrideAction::Quota(Quota::plain(window)));
+        let mut soon = over("a", OverrideAction::Quota(Box::new(Quota::plain(window))));
         soon.change.expires = Some(Moment::from_nanos(START + 1));
         let gate = gate.with_overrides(vec![soon]).unwrap();
         assert_eq!(passes(&gate, "a", 60), 60);
@@ -301,7 +320,7 @@ fn an_override_takes_over_what_was_used_in_a_tier_and_gives_it_back() {
     let gate = gate
         .with_overrides(vec![over(
             "a",
-            OverrideAction::Quota(Quota::plain(bucket(12))),
+            OverrideAction::Quota(Box::new(Quota::plain(bucket(12)))),
         )])
         .unwrap();
     assert_eq!(gold(&gate, 20), 2, "twelve less ten");
@@ -313,7 +332,10 @@ fn an_override_takes_over_what_was_used_in_a_tier_and_gives_it_back() {
 fn an_override_that_expires_leaves_its_usage_behind() {
     let clock = clock();
     let gate = PolicyGate::new(policy(&[("one", bucket(3))]), clock.clone()).unwrap();
-    let mut soon = over("a", OverrideAction::Quota(Quota::plain(bucket(10))));
+    let mut soon = over(
+        "a",
+        OverrideAction::Quota(Box::new(Quota::plain(bucket(10)))),
+    );
     soon.change.expires = Some(Moment::from_nanos(START + 1_000_000_000));
     let gate = gate.with_overrides(vec![soon.clone()]).unwrap();
     assert_eq!(passes(&gate, "a", 20), 10);
@@ -334,7 +356,10 @@ fn a_restart_between_an_override_and_its_end_counts_once() {
     let clock = clock();
     let gate = PolicyGate::new(policy(&[("one", bucket(10))]), clock.clone()).unwrap();
     assert_eq!(passes(&gate, "a", 4), 4);
-    let extra = vec![over("a", OverrideAction::Quota(Quota::plain(bucket(20))))];
+    let extra = vec![over(
+        "a",
+        OverrideAction::Quota(Box::new(Quota::plain(bucket(20)))),
+    )];
     let gate = gate.with_overrides(extra.clone()).unwrap();
     let prior = PriorState::from_saved(&gate.save()).unwrap();
     let one = policy(&[("one", bucket(10))]);
@@ -357,7 +382,7 @@ fn overrides_that_differ_in_any_number_are_two() {
         credits.quota().unwrap()
     };
     let gate = PolicyGate::new(policy(&[("one", bucket(4))]), clock()).unwrap();
-    let with = |user, slack| over(user, OverrideAction::Quota(credits(slack)));
+    let with = |user, slack| over(user, OverrideAction::Quota(Box::new(credits(slack))));
     let gate = gate
         .with_overrides(vec![with("a", 2), with("b", 9)])
         .unwrap();
@@ -366,14 +391,60 @@ fn overrides_that_differ_in_any_number_are_two() {
 }
 
 #[test]
-fn a_limit_that_shrinks_keeps_usage_up_to_its_new_burst() {
-    let gate = PolicyGate::new(policy(&[("one", bucket(6))]), clock()).unwrap();
+fn a_limit_that_shrinks_and_grows_over_and_over_gives_nothing_away() {
+    let rate = |text: &str| text.parse().unwrap();
+    let pairs = [
+        (bucket(6), bucket(4)),
+        (bucket(6), Limit::token_bucket(rate("2/h"), 4).unwrap()),
+        (
+            Limit::gcra(rate("1/h"), Span::from_secs(5 * 3600)).unwrap(),
+            Limit::gcra(rate("1/h"), Span::from_secs(3 * 3600)).unwrap(),
+        ),
+        (
+            Limit::leaky_bucket(rate("1/h"), 6).unwrap(),
+            Limit::leaky_bucket(rate("1/h"), 4).unwrap(),
+        ),
+        (
+            Limit::fixed_window(rate("6/h")).unwrap(),
+            Limit::fixed_window(rate("4/h")).unwrap(),
+        ),
+        (
+            Limit::sliding_log(rate("6/h")).unwrap(),
+            Limit::sliding_log(rate("4/h")).unwrap(),
+        ),
+        (
+            Limit::sliding_window(rate("6/h")).unwrap(),
+            Limit::sliding_window(rate("4/h")).unwrap(),
+        ),
+    ];
+    for (high, low) in pairs {
+        let clock = clock();
+        let with = |limit: &Limit| policy(&[("one", limit.clone())]);
+        let mut gate = PolicyGate::new(with(&high), clock.clone()).unwrap();
+        assert_eq!(passes(&gate, "a", 9), 6, "{high}");
+        for _ in 0..5 {
+            gate = gate.reload(with(&low), vec![]).unwrap();
+            assert_eq!(passes(&gate, "a", 9), 0, "{low}");
+            let prior = PriorState::from_saved(&gate.save()).unwrap();
+            gate = PolicyGate::with_prior(with(&low), vec![], clock.clone(), prior).unwrap();
+            assert_eq!(passes(&gate, "a", 9), 0, "{low} after a restart");
+            gate = gate.reload(with(&high), vec![]).unwrap();
+            assert_eq!(passes(&gate, "a", 9), 0, "{high}");
+        }
+        assert_eq!(passes(&gate, "b", 9), 6, "{high}");
+    }
+}
+
+#[test]
+fn usage_above_a_lowered_burst_is_earned_back_before_anything_passes() {
+    let clock = clock();
+    let gate = PolicyGate::new(policy(&[("one", bucket(6))]), clock.clone()).unwrap();
     assert_eq!(passes(&gate, "a", 9), 6);
-    let gate = gate.reload(policy(&[("one", bucket(3))]), vec![]).unwrap();
-    assert_eq!(passes(&gate, "a", 9), 0);
-    // A limit cannot owe more than it holds: three of the six are forgotten.
-    let gate = gate.reload(policy(&[("one", bucket(6))]), vec![]).unwrap();
-    assert_eq!(passes(&gate, "a", 9), 3);
+    let gate = gate.reload(policy(&[("one", bucket(4))]), vec![]).unwrap();
+    clock.advance(Span::from_secs(3 * 3600 - 1));
+    assert_eq!(passes(&gate, "a", 1), 0);
+    clock.advance(Span::from_secs(1));
+    assert_eq!(passes(&gate, "a", 2), 1);
 }
 
 #[test]

@@ -64,26 +64,28 @@ pub(super) fn decide(parts: &[ChargePart<'_>], take: bool, clock: &ScriptClock) 
 
 fn decide_buckets(parts: &[ChargePart<'_>], buckets: &[ScriptBucket], take: bool) -> ScriptCall {
     let (mut keys, mut args) = (Arguments::default(), Arguments::default());
-    let (mut numbers, mut depths) = (Vec::new(), Vec::new());
+    let (mut numbers, mut depths, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
     let mut is_plain = true;
     for (part, bucket) in parts.iter().zip(buckets) {
         is_plain &= part.cost > 0 && !bucket.as_text;
         keys.push(&part.name);
         let n = packed(bucket.n);
-        let (need, most, depth) = match bucket.worth(part.cost).filter(|_| take) {
+        let (need, most, farthest) = match bucket.worth(part.cost).filter(|_| take) {
             Some(0) => (0, NO_BOUND, NO_BOUND),
             Some(need) => (
                 packed(need),
                 packed(bucket.most_missing(need)),
-                packed(bucket.depth),
+                packed(bucket.farthest()),
             ),
             None => (0, -1, NO_BOUND),
         };
         let n = if bucket.as_text { -n } else { n };
         numbers.extend([n, need, most, packed(bucket.step)]);
-        depths.push(depth);
+        depths.push(packed(bucket.depth));
+        beyond.push(farthest);
     }
     numbers.extend(depths);
+    numbers.extend(beyond);
     args.push_packed(&numbers);
     ScriptCall {
         script: match keys.len() {
@@ -128,6 +130,7 @@ fn decide_any(parts: &[ChargePart<'_>], take: bool, clock: &ScriptClock) -> Scri
                 args.push_number(bucket.most_missing(need.unwrap_or(0)));
                 args.push_number(bucket.depth);
                 args.push_number(bucket.step);
+                args.push_number(bucket.farthest());
             }
             _ => {
                 args.push_number(if can_pass { i128::from(cost) } else { -1 });
@@ -196,10 +199,12 @@ fn numbers(script: &ScriptLimit, clock: &ScriptClock, args: &mut Arguments) {
     }
 }
 
-/// A key with the numbers of its limit, as `amend.lua` reads them.
+/// A key with the numbers of its limit, as `amend.lua` reads them. An unconditional charge moves usage of a former limit
+/// (`moves`), or is one that is known afterwards.
 fn state_arguments(
     script: &ScriptLimit,
     name: &[u8],
+    moves: bool,
     clock: &ScriptClock,
     keys: &mut Arguments,
     args: &mut Arguments,
@@ -213,6 +218,9 @@ fn state_arguments(
             args.push_number(bucket.p);
             args.push_number(bucket.depth);
             args.push_number(bucket.step);
+            let (deepest, farthest) = (bucket.deepest(), bucket.farthest());
+            args.push_number(if moves { farthest } else { deepest });
+            args.push_number(farthest);
         }
         other => numbers(other, clock, args),
     }
@@ -256,7 +264,7 @@ pub(super) fn correct(
             args.push_number(0);
         }
     }
-    state_arguments(script, name, clock, &mut keys, &mut args);
+    state_arguments(script, name, false, clock, &mut keys, &mut args);
     ScriptCall {
         script: ScriptName::Settle,
         keys,
@@ -285,8 +293,8 @@ pub(super) fn migrate(
     clock: &ScriptClock,
 ) -> ScriptCall {
     let (mut keys, mut args) = (Arguments::default(), Arguments::default());
-    state_arguments(from.0, from.1, clock, &mut keys, &mut args);
-    state_arguments(to.0, to.1, clock, &mut keys, &mut args);
+    state_arguments(from.0, from.1, true, clock, &mut keys, &mut args);
+    state_arguments(to.0, to.1, true, clock, &mut keys, &mut args);
     ScriptCall {
         script: ScriptName::Migrate,
         keys,

@@ -190,7 +190,7 @@ fn bucket_word(
     let Ok(missing) = u64::try_from(missing) else {
         return Ok(None);
     };
-    let most = bucket.depth + clock.second().saturating_mul(bucket.n);
+    let most = bucket.farthest() + clock.second().saturating_mul(bucket.n);
     let missing = if missing > most {
         bucket.depth
     } else {

@@ -17,6 +17,7 @@
 
 use std::borrow::Cow;
 
+use tollgate::Limit;
 use tollgate::Periods;
 use tollgate::Rate;
 use tollgate::Span;
@@ -79,6 +80,8 @@ pub(super) struct ScriptBucket {
     pub(super) p: u64,
     /// Ticks in a full bucket.
     pub(super) depth: u64,
+    /// The same as the core's, with the debt and what former limits may have left.
+    core: Bucket,
     /// The longest wait of a queue, in units of time; `None` if it is not a queue.
     pub(super) max_wait: Option<u64>,
     /// Ticks in a step. A key expires after the step in which its bucket is full again, so that not every charge has to renew
@@ -112,8 +115,9 @@ pub(super) enum CellsCore {
 }
 
 impl ScriptBucket {
-    /// `capacity` units earned at `rate`, and what it earns in `more_ns`.
+    /// `capacity` units earned at `rate`, and what it earns in `more_ns`, with the debt of `limit`.
     fn new(
+        limit: &Limit,
         rate: Rate,
         capacity: u64,
         more_ns: u64,
@@ -131,10 +135,13 @@ impl ScriptBucket {
                 .checked_mul(u128::from(capacity))?
                 .checked_add(u128::from(more_ns).checked_mul(n)? / unit)?;
             let repair = u128::from(clock.second()) * n;
-            if n > 1 << TICK_BITS || depth.checked_add(repair)? > u128::from(EXACT) {
+            let debt = p.checked_mul(u128::from(limit.max_debt()))?;
+            let deepest = depth.checked_add(debt)?;
+            if n > 1 << TICK_BITS || deepest.checked_add(repair)? > u128::from(EXACT) {
                 return None;
             }
             let (n, p) = (u64::try_from(n).ok()?, u64::try_from(p).ok()?);
+            let depth = u64::try_from(depth).ok()?;
             // It depends on the rate only: writers with another capacity must agree on it.
             let seconds = |seconds: u64| clock.second().saturating_mul(n).saturating_mul(seconds);
             let step = p
@@ -144,23 +151,40 @@ impl ScriptBucket {
                 n,
                 p,
                 step,
-                depth: u64::try_from(depth).ok()?,
+                depth,
+                core: Bucket::from_ticks(n, p, depth),
                 max_wait: None,
                 as_text: u128::from(n) * u128::from(clock.lasts)
-                    + depth
+                    + deepest
                     + repair
                     + u128::from(step)
                     > 1 << 53,
             })
         };
-        fits(n, p)
+        let bucket = fits(n, p)
             .or_else(|| {
                 // The finest tick that fits; the time for a unit is rounded up, never down.
                 (0..=TICK_BITS)
                     .rev()
                     .find_map(|e| fits(1 << e, p.checked_mul(1 << e)?.div_ceil(n)))
             })
-            .ok_or(LimitError::TooSlow)
+            .ok_or(LimitError::TooSlow)?;
+        let core = bucket.core.with_debt(limit.max_debt())?;
+        Ok(ScriptBucket {
+            core: core.with_backlog(limit.backlog()),
+            ..bucket
+        })
+    }
+
+    /// Ticks that are missing at the most after a charge that cannot be refused.
+    pub(super) fn deepest(&self) -> u64 {
+        self.core.deepest()
+    }
+
+    /// Ticks that are missing at the most, unless the server's clock was set back.
+    pub(super) fn farthest(&self) -> u64 {
+        // A sum with a second stays exact.
+        self.core.farthest().min(EXACT)
     }
 
     fn layout(&self) -> String {
@@ -173,13 +197,13 @@ impl ScriptBucket {
 
     /// The core's bucket in units of this clock.
     pub(super) fn core(&self) -> Bucket {
-        Bucket::from_ticks(self.n, self.p, self.depth)
+        self.core
     }
 
     /// The core's queue in units of this clock.
     pub(super) fn queue(&self) -> Queue {
         let max_wait = self.max_wait.map_or(Span::MAX, Span::from_nanos);
-        Queue::from_bucket(self.core(), max_wait)
+        Queue::from_bucket(self.core, max_wait)
     }
 
     /// The ticks that `cost` is worth, unless the bucket never holds as many.
@@ -305,18 +329,22 @@ impl ScriptLimit {
         let algorithm = *quota.limit.algorithm();
         Ok(match algorithm {
             Algorithm::TokenBucket { rate, burst } => {
-                ScriptLimit::Bucket(ScriptBucket::new(rate, burst, 0, clock)?)
+                ScriptLimit::Bucket(ScriptBucket::new(&quota.limit, rate, burst, 0, clock)?)
             }
-            Algorithm::Gcra { rate, tolerance } => {
-                ScriptLimit::Bucket(ScriptBucket::new(rate, 1, tolerance.as_nanos(), clock)?)
-            }
+            Algorithm::Gcra { rate, tolerance } => ScriptLimit::Bucket(ScriptBucket::new(
+                &quota.limit,
+                rate,
+                1,
+                tolerance.as_nanos(),
+                clock,
+            )?),
             Algorithm::LeakyBucket {
                 rate,
                 queue,
                 max_wait,
             } => ScriptLimit::Bucket(ScriptBucket {
                 max_wait: Some(max_wait.map_or(u64::MAX, |wait| wait.as_nanos() / clock.unit)),
-                ..ScriptBucket::new(rate, queue, 0, clock)?
+                ..ScriptBucket::new(&quota.limit, rate, queue, 0, clock)?
             }),
             Algorithm::FixedWindow {
                 limit,
@@ -408,7 +436,6 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate::Limit;
 
     fn script_limit(algorithm: Algorithm) -> Result<ScriptLimit, LimitError> {
         let quota = Quota::plain(Limit::new(algorithm).unwrap());

@@ -1,11 +1,15 @@
 -- Usage of a state, unconditional charges and refunds. The numbers of a bucket are here: ticks in a unit of time, ticks for one
--- unit of cost, ticks in a full bucket, ticks in a step.
-NUMBERS.b = 4
+-- unit of cost, ticks in a full bucket, ticks in a step, the most that may be missing after an unconditional charge, the most
+-- that may be missing.
+NUMBERS.b = 6
 
--- The ticks missing from a bucket, at most its depth.
+-- The ticks missing from a bucket.
 local function backlog(state, a)
-  local missing, depth = bucket(state, args[a] + 0), args[a + 2] + 0
-  return missing and (missing < depth and missing or depth)
+  local ticks, depth, most = args[a] + 0, args[a + 2] + 0, args[a + 5] + 0
+  local missing = bucket(state, ticks)
+  if not missing or missing <= depth then return missing end
+  if missing > most + SECOND * (ticks < 0 and -ticks or ticks) then return depth end
+  return missing < most and missing or most
 end
 
 -- Usage in whole units, rounded up. Nil for a state that no limit wrote.
@@ -40,13 +44,14 @@ local function used(key, state, kind, a)
   return number and counted
 end
 
--- Charges usage that is known afterwards, as far as there is room. Returns the units without room.
+-- Charges usage that is known afterwards, as far as there is room, a bucket's debt included. Returns the units without room.
 local function charge_saturating(key, state, kind, a, cost)
   if kind == 'b' then
-    local ticks, unit, depth = args[a] + 0, args[a + 1] + 0, args[a + 2] + 0
+    local ticks, unit = args[a] + 0, args[a + 1] + 0
     local missing = backlog(state, a)
     if not missing then return nil end
-    local wanted, room = cost * unit, depth - missing
+    local wanted, room = cost * unit, args[a + 4] - missing
+    if room < 0 then room = 0 end
     local taken = wanted < room and wanted or room
     if taken > 0 then put_bucket(key, ticks, args[a + 3] + 0, missing + taken) end
     local unpaid = wanted - taken

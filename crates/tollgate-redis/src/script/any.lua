@@ -2,7 +2,8 @@
 -- ARGV: number of the call, charge (1) or peek (0), how many keys hold a single value (logs follow them), how many limits, then
 -- for each: kind, role (e enforced, c counted, j counted together with the next), cost (negative if it can never pass), numbers.
 -- The cost of a bucket is in ticks; its numbers are: ticks in a unit of time, the most that may be missing before, ticks in a
--- full bucket, ticks in a step. Returns: number of the call, whether the charges were taken, now, the state of each limit.
+-- full bucket, ticks in a step, the most that may be missing unless the clock stepped back. Returns: number of the call, whether
+-- the charges were taken, now, the state of each limit.
 local keys = KEYS
 local values, count = args[3] + 0, args[4] + 0
 local found = values > 0 and call('MGET', unpack(keys, 1, values)) or {}
@@ -20,13 +21,13 @@ for i = 1, count do
     local per = ticks < 0 and -ticks or ticks
     if cost < 0 or (cost > 0 and missing > args[a + 1] + 0) then
       fit = false
-      if cost > 0 and missing > depth + SECOND * per then
+      if cost > 0 and missing > args[a + 4] + SECOND * per then
         to = function() put_bucket(key, ticks, step, depth) end
       end
     elseif cost > 0 then
       to = function() put_bucket(key, ticks, step, missing + cost) end
     end
-    a = a + 4
+    a = a + 5
   elseif kind == 's' then
     local cells, into, early, repaired = read_cells(state, a)
     if not cells then return fault(key) end

@@ -1,7 +1,8 @@
 -- Any number of buckets, all or none, with states that are numbers or text.
 -- ARGV: number of the call; then in one argument of numbers of eight bytes, for each key: ticks in a unit of time (negative if
 -- the state is text), ticks of the charge, the most that may be missing before, ticks in a step; then for each: ticks in a full
--- bucket. Returns: number of the call, whether the charges were taken, now, the states that were found.
+-- bucket; then for each: the most that may be missing unless the clock stepped back. Returns: number of the call, whether the
+-- charges were taken, now, the states that were found.
 local keys, call, read, pack = KEYS, redis.call, struct.unpack, struct.pack
 local count, numbers, since = #keys, ARGV[2], now - SINCE
 local found = call('MGET', unpack(keys))
@@ -66,9 +67,9 @@ for i = 1, count do
   if took == 1 then
     if wanted > 0 then put(keys[i], found[i], ticks, step, missing[i] + wanted) end
   elseif missing[i] > most then
-    local depth = read('<i8', numbers, count * 32 + i * 8 - 7)
+    local depth, beyond = read('<i8', numbers, count * 32 + i * 8 - 7), read('<i8', numbers, count * 40 + i * 8 - 7)
     -- After a backward clock step the bucket counts as just emptied, whatever the verdict.
-    if missing[i] > depth + SECOND * (ticks < 0 and -ticks or ticks) then put(keys[i], nil, ticks, step, depth) end
+    if missing[i] > beyond + SECOND * (ticks < 0 and -ticks or ticks) then put(keys[i], nil, ticks, step, depth) end
   end
 end
 return {ARGV[1] + 0, took, now, found}

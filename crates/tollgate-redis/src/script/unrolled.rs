@@ -7,8 +7,9 @@
 //! repeated with `@` replaced by the number of the bucket.
 //!
 //! ARGV: number of the call; then for each bucket: ticks in a unit of time, ticks of the charge, the most that may be missing
-//! before, ticks in a step; then for each: ticks in a full bucket. Returns: number of the call, whether the charges were taken,
-//! now, and for each the moment at which it was found to be full again (-1 if there was no state).
+//! before, ticks in a step; then for each: ticks in a full bucket; then for each: the most that may be missing unless the clock
+//! stepped back. Returns: number of the call, whether the charges were taken, now, and for each the moment at which it was
+//! found to be full again (-1 if there was no state).
 //!
 //! # What it does not know
 //!
@@ -27,7 +28,7 @@ pub(super) fn buckets(count: usize) -> String {
     let list = |piece: &str| joined(piece, ", ");
     let each = |piece: &str| joined(piece, "");
     let numbers = "i8".repeat(4 * count);
-    let depths = "i8".repeat(count);
+    let depths = "i8".repeat(2 * count);
     let find = if count == 1 {
         // The error for a key of another type is a table: no state has that length.
         "local found1 = redis.pcall('GET', key1)\n".to_owned()
@@ -75,7 +76,7 @@ pub(super) fn buckets(count: usize) -> String {
         "else\n",
         &format!(
             "local {} = read('<{depths}', ARGV[2], {})\n",
-            list("depth@"),
+            [list("depth@"), list("beyond@")].join(", "),
             32 * count + 1
         ),
         &each(REPAIR),

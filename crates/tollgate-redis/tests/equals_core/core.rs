@@ -9,7 +9,7 @@ use tollgate::algorithm::log::{Log, Ring};
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
-use tollgate::{Algorithm, Moment, QuotaStatus, Verdict};
+use tollgate::{Algorithm, Limit, Moment, QuotaStatus, Verdict};
 
 /// A limit and the state of one key.
 #[derive(Clone)]
@@ -112,6 +112,21 @@ impl<L: PackedAlgorithm> EpochWord<L> {
 }
 
 impl Core {
+    /// With the debt of a limit, and the backlog that it keeps of another one.
+    pub(crate) fn for_limit(limit: &Limit) -> Core {
+        let bucket = |bucket: Bucket| {
+            let bucket = bucket.with_debt(limit.max_debt()).unwrap();
+            Core::Bucket(EpochWord::new(bucket.with_backlog(limit.backlog())))
+        };
+        match Core::new(*limit.algorithm()) {
+            Core::Bucket(word) => bucket(word.limit),
+            Core::Queue(word) => {
+                Core::Queue(EpochWord::new(word.limit.with_backlog(limit.backlog())))
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn new(algorithm: Algorithm) -> Core {
         match algorithm {
             Algorithm::TokenBucket { rate, burst } => {

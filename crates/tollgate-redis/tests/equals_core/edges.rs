@@ -445,6 +445,44 @@ fn what_was_used_counts_on_under_other_numbers() {
     }
 }
 
+/// Five hundred units of one key, under a burst of 500 and of 400 by turns: with the rate as it is, and with another one.
+#[test]
+fn a_burst_that_flaps_gives_nothing_away_in_a_store() {
+    let server = server();
+    for (i, (low, high)) in [("10/s", "10/s"), ("10/s", "20/s")].iter().enumerate() {
+        let limit = |rate: &str, burst| Limit::token_bucket(rate.parse().unwrap(), burst).unwrap();
+        let (low, high) = (limit(low, 400), limit(high, 500));
+        let low = low.keeping_usage_of(&high);
+        let (low, high) = (Quota::plain(low), Quota::plain(high));
+        let prefix = format!("flap{i}");
+        let known = |quota, before| {
+            [SharedLimit {
+                id: "rule",
+                quota,
+                before,
+                plain: true,
+            }]
+        };
+        let mut client =
+            ScriptClient::connect(server.port(), &prefix, Some(1), &known(&high, &[])).unwrap();
+        let now = 1_u64 << 44;
+        assert!(ruled(&mut client, now, request(vec![charge(0, 500)])).1);
+        for _ in 0..3 {
+            client
+                .reload(&prefix, &known(&low, std::slice::from_ref(&high)))
+                .unwrap();
+            let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, 1)]));
+            assert!(!took, "{outcomes:?}");
+            client
+                .reload(&prefix, &known(&high, std::slice::from_ref(&low)))
+                .unwrap();
+            let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, 1)]));
+            assert!(!took, "{outcomes:?}");
+            assert_eq!(outcomes[0].status.remaining, 0);
+        }
+    }
+}
+
 #[test]
 fn what_is_undone_at_once_leaves_nothing() {
     let server = server();
@@ -595,7 +633,7 @@ fn script_and_core_agree_in_coarse_units_too() {
     ]
     .into();
     algorithms.extend(super::algorithms());
-    let quotas = quotas(&algorithms);
+    let quotas = quotas(&super::limits_of(&algorithms));
     let mut client = client(&server, Some(1_000), &quotas);
     let mut rng = Rng::new(3);
     let mut now = 1_u64 << 46;

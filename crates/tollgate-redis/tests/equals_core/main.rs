@@ -159,9 +159,15 @@ fn algorithms() -> Vec<(Algorithm, u64)> {
     ]
 }
 
-fn quotas(algorithms: &[(Algorithm, u64)]) -> Vec<Quota> {
-    let quota = |(algorithm, _): &(Algorithm, u64)| Quota::plain(Limit::new(*algorithm).unwrap());
-    algorithms.iter().map(quota).collect()
+fn limits_of(algorithms: &[(Algorithm, u64)]) -> Vec<(Limit, u64)> {
+    let limit =
+        |(algorithm, capacity): &(Algorithm, u64)| (Limit::new(*algorithm).unwrap(), *capacity);
+    algorithms.iter().map(limit).collect()
+}
+
+fn quotas(limits: &[(Limit, u64)]) -> Vec<Quota> {
+    let quota = |(limit, _): &(Limit, u64)| Quota::plain(limit.clone());
+    limits.iter().map(quota).collect()
 }
 
 fn limits<'a>(quotas: &'a [Quota], ids: &'a [String]) -> Vec<SharedLimit<'a>> {
@@ -219,17 +225,17 @@ enum Expected {
 
 /// The core's answers to the operations that it makes up.
 struct Mirror<'a> {
-    algorithms: &'a [(Algorithm, u64)],
+    limits: &'a [(Limit, u64)],
     cores: HashMap<(usize, u64), Core>,
     charged: Vec<(usize, u64, u64, Moment)>,
 }
 
 impl Mirror<'_> {
     fn core(&mut self, limit: usize, name: u64) -> &mut Core {
-        let algorithm = self.algorithms[limit].0;
+        let (of, _) = &self.limits[limit];
         self.cores
             .entry((limit, name))
-            .or_insert_with(|| Core::new(algorithm))
+            .or_insert_with(|| Core::for_limit(of))
     }
 
     fn charge(&mut self, rng: &mut Rng, now: Moment) -> (ScriptOp, Expected) {
@@ -241,7 +247,7 @@ impl Mirror<'_> {
         let mut charges: Vec<SharedCharge> = Vec::new();
         let mut owed = Vec::new();
         for _ in 0..count {
-            let limit = usize::try_from(rng.below(self.algorithms.len() as u64)).unwrap();
+            let limit = usize::try_from(rng.below(self.limits.len() as u64)).unwrap();
             if charges.iter().any(|charge| charge.limit.index() == limit) {
                 continue;
             }
@@ -251,7 +257,7 @@ impl Mirror<'_> {
             charges.push(SharedCharge {
                 limit: LimitId::new(limit),
                 key: key(name),
-                cost: cost(rng, self.algorithms[limit].1),
+                cost: cost(rng, self.limits[limit].1),
                 most: None,
                 enforced: rng.below(5) > 0,
                 with_next: rng.below(2) == 0,
@@ -261,8 +267,8 @@ impl Mirror<'_> {
         // Only what is counted can be with another, and no log.
         for at in 0..charges.len() {
             let is_log = |id: LimitId| {
-                let (algorithm, _) = self.algorithms[id.index()];
-                matches!(algorithm, Algorithm::SlidingLog { .. })
+                let (limit, _) = &self.limits[id.index()];
+                matches!(limit.algorithm(), Algorithm::SlidingLog { .. })
             };
             let is_counted = |at: usize| {
                 let charge = charges.get(at);
@@ -355,7 +361,7 @@ impl Mirror<'_> {
 
 #[test]
 fn random_histories_are_the_core_s() {
-    compare(&algorithms(), number("TOLLGATE_OPS", 100_000));
+    compare(&limits_of(&algorithms()), number("TOLLGATE_OPS", 100_000));
 }
 
 /// Requests on buckets alone have scripts of their own, by how many they are.
@@ -382,18 +388,38 @@ fn random_histories_of_buckets_are_the_core_s() {
         },
         8,
     ));
-    compare(&buckets, number("TOLLGATE_OPS", 100_000) / 2);
+    compare(&limits_of(&buckets), number("TOLLGATE_OPS", 100_000) / 2);
 }
 
-fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
+/// Buckets with a debt, and buckets that were deeper before, alone and beside another kind.
+#[test]
+fn random_histories_of_buckets_in_debt_are_the_core_s() {
+    let bucket = |text: &str, burst| Limit::token_bucket(text.parse().unwrap(), burst).unwrap();
+    let gcra = Limit::gcra("11/s".parse().unwrap(), Span::from_millis(500)).unwrap();
+    let queue = |queue| Limit::leaky_bucket("9/s".parse().unwrap(), queue).unwrap();
+    let mut limits = vec![
+        (bucket("5/s", 10).with_max_debt(25).unwrap(), 10),
+        (bucket("7/3s", 4).with_max_debt(1).unwrap(), 4),
+        (bucket("1000/s", 500).with_max_debt(2_000).unwrap(), 500),
+        (gcra.with_max_debt(8).unwrap(), 6),
+        (bucket("20/s", 20).keeping_usage_of(&bucket("20/s", 90)), 20),
+        (queue(5).keeping_usage_of(&queue(20)), 5),
+    ];
+    compare(&limits, number("TOLLGATE_OPS", 100_000) / 2);
+    let window = Limit::fixed_window("20/s".parse().unwrap()).unwrap();
+    limits.push((window, 20));
+    compare(&limits, number("TOLLGATE_OPS", 100_000) / 2);
+}
+
+fn compare(of: &[(Limit, u64)], ops: u64) {
     let server = server();
-    let quotas = quotas(algorithms);
+    let quotas = quotas(of);
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
     let mut client =
         ScriptClient::connect(server.port(), "tg", Some(1), &limits(&quotas, &ids)).unwrap();
     let mut rng = Rng::new(number("TOLLGATE_SEED", 1));
     let mut mirror = Mirror {
-        algorithms,
+        limits: of,
         cores: HashMap::new(),
         charged: Vec::new(),
     };

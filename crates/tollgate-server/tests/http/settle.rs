@@ -46,6 +46,38 @@ fn a_reservation_is_corrected_once() {
 }
 
 #[test]
+fn a_reservation_that_took_more_is_owed_up_to_the_bound() {
+    let server = Server::start(
+        "
+default: pass
+limits:
+  - { name: tokens, key: header.who, allow: 100/h, when_over: owe, max_debt: 400 }
+",
+    );
+    let settle = |actual: u64| {
+        let reply = server.check(LLM);
+        let name = reply.json()["reservation"].as_str().unwrap().to_owned();
+        let body = format!(r#"{{"reservation":"{name}","actual":{actual}}}"#);
+        server.post("/v1/settle", &body).json()["unpaid"].clone()
+    };
+    assert_eq!(settle(300), 0);
+    let refused = server.check(LLM);
+    let refused = refused.json();
+    assert_eq!(
+        (&refused["verdict"], &refused["remaining"]),
+        (&"refuse".into(), &0.into())
+    );
+    // 200 are owed and 60 are asked for, at 36 s each, less the time that this test takes.
+    let retry_after = refused["retry_after_ms"].as_u64().unwrap();
+    assert!(
+        (9_300_000..=9_360_000).contains(&retry_after),
+        "{retry_after}"
+    );
+    // Refusals leave the debt as it is.
+    assert_eq!(server.check(LLM).json()["remaining"], 0);
+}
+
+#[test]
 fn a_reservation_is_cancelled_and_paid_beyond_what_is_left() {
     let server = Server::start(POLICY);
     let name =

@@ -33,6 +33,13 @@
 //! lies more than a second beyond what a pass could have left, the clock was set: the bucket restarts *empty* at
 //! the new now.
 //!
+//! # Debt
+//!
+//! A cost that is known afterwards cannot be refused. A bucket with a debt ([`Bucket::with_debt`]) takes it beyond empty: the
+//! TAT moves up to `C + debt` units ahead, and nothing passes until enough is earned. A limit that replaces a deeper one
+//! keeps what was used there in the same way ([`Bucket::with_backlog`]). Both move the bound from which on a clock was set
+//! back, so a key waits at most until its debt is earned, even after such a step.
+//!
 //! # Under a scale
 //!
 //! A unit has a higher price: `p` grows, the depth stays. [`super::scale`] has the proof.
@@ -61,6 +68,10 @@ const TICKS_PER_NS_MAX: u64 = 1 << 20;
 const DEPTH_MAX: u64 = 1 << 61;
 /// An epoch is this many bits of the tick clock: twice the depth, a quarter of the word's range.
 const EPOCH_BITS: u32 = 62;
+/// Binary digits of a debt that are kept.
+const DEBT_DIGITS: u32 = 19;
+/// Bits of [`Bucket::beyond`] that are a debt: its digits, and above them how many zeros follow.
+const DEBT_BITS: u32 = DEBT_DIGITS + 6;
 
 /// A compiled bucket: everything a decision needs, as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +85,9 @@ pub struct Bucket {
     /// Ticks in a full bucket.
     depth: u64,
     exact: bool,
+    /// How far beyond empty a backlog may go: the debt, and above [`DEBT_BITS`] the binary logarithm of the units that an
+    /// earlier limit may have left. Only what does not pass looks at it. 31 bits.
+    beyond: u32,
 }
 
 impl Bucket {
@@ -100,6 +114,7 @@ impl Bucket {
                 unscaled: p,
                 depth,
                 exact: true,
+                beyond: 0,
             });
         }
         // The finest tick that fits; the time for a unit is rounded up, never down.
@@ -112,6 +127,7 @@ impl Bucket {
                     unscaled: p,
                     depth,
                     exact: false,
+                    beyond: 0,
                 });
             }
         }
@@ -145,6 +161,68 @@ impl Bucket {
             unscaled: p,
             depth,
             exact: true,
+            beyond: 0,
+        }
+    }
+
+    /// The same bucket, which takes up to `units` more than it holds for costs that are known afterwards. Of numbers above
+    /// 524 287 nineteen binary digits are kept ([`Bucket::debt`]).
+    ///
+    /// # Errors
+    /// A bucket and a debt that take more than 73 years to earn.
+    pub fn with_debt(self, units: u64) -> Result<Bucket, LimitError> {
+        let deepest = u128::from(units) * u128::from(self.unscaled) + u128::from(self.depth);
+        if deepest > u128::from(DEPTH_MAX) {
+            return Err(LimitError::TooSlow);
+        }
+        let zeros = (u64::BITS - units.leading_zeros()).saturating_sub(DEBT_DIGITS);
+        let digits = u32::try_from(units >> zeros).unwrap_or(0);
+        let kept = self.beyond >> DEBT_BITS << DEBT_BITS;
+        Ok(Bucket {
+            beyond: kept | zeros << DEBT_DIGITS | digits,
+            ..self
+        })
+    }
+
+    /// Units that it takes beyond empty.
+    pub const fn debt(&self) -> u64 {
+        let digits = self.beyond & ((1 << DEBT_DIGITS) - 1);
+        (digits as u64) << ((self.beyond >> DEBT_DIGITS) & 0x3f)
+    }
+
+    /// The same bucket, in place of one that may have left a backlog of `units`: none of it is forgiven.
+    #[must_use]
+    pub fn with_backlog(self, units: u64) -> Bucket {
+        if u128::from(units) * u128::from(self.unscaled) <= u128::from(self.deepest()) {
+            return self;
+        }
+        let log = (64 - (units - 1).leading_zeros()).min(63);
+        Bucket {
+            beyond: self.beyond & ((1 << DEBT_BITS) - 1) | log << DEBT_BITS,
+            ..self
+        }
+    }
+
+    /// Ticks ahead that a TAT has at the most after a charge: a full bucket and the debt.
+    #[inline]
+    pub const fn deepest(&self) -> u64 {
+        // At most DEPTH_MAX: `with_debt` checks it.
+        self.depth
+            .saturating_add(self.debt().saturating_mul(self.unscaled))
+    }
+
+    /// Ticks ahead that a TAT has at the most, unless the clock was set back: [`Bucket::deepest`], or what an earlier limit may
+    /// have left.
+    #[inline]
+    pub const fn farthest(&self) -> u64 {
+        let deepest = self.deepest();
+        let kept = (self.unscaled as u128) << (self.beyond >> DEBT_BITS);
+        if kept <= deepest as u128 || self.beyond >> DEBT_BITS == 0 {
+            deepest
+        } else if kept < DEPTH_MAX as u128 {
+            kept as u64
+        } else {
+            DEPTH_MAX
         }
     }
 
@@ -179,10 +257,35 @@ impl Bucket {
         if difference > i64::MAX as u64 {
             return (0, false);
         }
-        if difference > self.depth + CLOCK_STEP_NS * self.n {
+        if difference > self.depth {
+            return self.beyond_empty(difference);
+        }
+        (difference, false)
+    }
+
+    /// The same for a TAT that lies further ahead than the bucket is deep.
+    #[cold]
+    const fn beyond_empty(&self, difference: u64) -> (u64, bool) {
+        if difference > self.farthest() + CLOCK_STEP_NS * self.n {
             return (self.depth, true);
         }
         (difference, false)
+    }
+
+    /// The backlog of a word: how far its TAT lies ahead, without what only a small step of the clock explains.
+    #[inline]
+    const fn backlog(&self, word: Option<u64>, ticks: u64) -> u64 {
+        self.capped(self.ahead(word, ticks).0)
+    }
+
+    /// The backlog of a TAT that lies so far ahead.
+    #[inline]
+    const fn capped(&self, raw: u64) -> u64 {
+        if raw <= self.depth {
+            return raw;
+        }
+        let farthest = self.farthest();
+        if raw < farthest { raw } else { farthest }
     }
 
     /// The ticks that `cost` is worth, unless the bucket never holds as many.
@@ -226,7 +329,7 @@ impl Bucket {
     fn refused(&self, word: Option<u64>, ticks: u64, need: u64) -> Step {
         let (raw, repaired) = self.ahead(word, ticks);
         Step {
-            // Cannot overflow: raw <= depth + H*n, need <= depth, depth <= 2^61, H*n <= 2^50.
+            // Cannot overflow: raw <= 2^61 + H*n, need <= depth, depth <= 2^61, H*n <= 2^50.
             verdict: Verdict::refuse(self.nanos(raw + need - self.depth)),
             write: if repaired {
                 Some(Bucket::word(ticks, self.depth))
@@ -261,23 +364,22 @@ impl Bucket {
         };
         let (out, stays) = (still(charged), still(kept));
         let ticks = self.ticks(now);
-        let (raw, _) = self.ahead(Some(word), ticks);
+        let backlog = self.backlog(Some(word), ticks);
         // A delay is rounded up to a nanosecond. A later charge is worth more than that, or nothing is given back.
         let rounded = if delay > Span::ZERO && self.unscaled >= self.n {
             self.n - 1
         } else {
             0
         };
-        let is_last = out.checked_sub(raw.min(self.depth));
+        let is_last = out.checked_sub(backlog);
         let is_last = is_last.is_some_and(|earlier| earlier <= rounded);
-        (stays < raw && is_last).then(|| Bucket::word(ticks, stays))
+        (stays < backlog && is_last).then(|| Bucket::word(ticks, stays))
     }
 
     /// The time until the bucket is full, before and apart from any new charge. For queues: the wait.
     #[inline]
     pub(super) fn drain_ns(&self, word: Option<u64>, now: Moment) -> u64 {
-        let (raw, _) = self.ahead(word, self.ticks(now));
-        self.nanos(raw.min(self.depth))
+        self.nanos(self.backlog(word, self.ticks(now)))
     }
 }
 
@@ -320,27 +422,34 @@ impl PackedAlgorithm for Bucket {
             return None;
         }
         let ticks = self.ticks(now);
-        let (raw, _) = self.ahead(Some(word), ticks);
-        let backlog = raw.min(self.depth).saturating_sub(back);
+        let backlog = self.backlog(Some(word), ticks).saturating_sub(back);
         Some(Bucket::word(ticks, backlog))
     }
 
     fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
         let ticks = self.ticks(now);
-        let (raw, _) = self.ahead(word, ticks);
-        let backlog = raw.min(self.depth);
+        let backlog = self.backlog(word, ticks);
         let wanted = u128::from(cost) * u128::from(self.p);
-        let room = self.depth - backlog;
+        let room = self.deepest().saturating_sub(backlog);
         let taken = u64::try_from(wanted).unwrap_or(u64::MAX).min(room);
         let unpaid = (wanted - u128::from(taken)).div_ceil(u128::from(self.p));
         let write = (taken > 0).then(|| Bucket::word(ticks, backlog + taken));
         (write, u64::try_from(unpaid).unwrap_or(u64::MAX))
     }
 
+    fn usage(&self, word: Option<u64>, now: Moment) -> u64 {
+        let debt = self
+            .backlog(word, self.ticks(now))
+            .saturating_sub(self.depth);
+        let left = self.status(word, now).remaining;
+        let used = self.capacity().saturating_sub(left);
+        used.saturating_add(debt.div_ceil(self.p))
+    }
+
     fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
         let (raw, _) = self.ahead(word, self.ticks(now));
-        let backlog = raw.min(self.depth);
-        let free = self.depth - backlog;
+        let backlog = self.capped(raw);
+        let free = self.depth.saturating_sub(backlog);
         let remaining = if backlog == 0 {
             self.holds()
         } else {
@@ -393,15 +502,11 @@ impl PackedAlgorithm for Bucket {
         // Units missing from full are kept. Under the same rate the whole distance is kept, so that
         // a capacity that is lowered and raised again gives nothing away (unless it is beyond repair).
         let backlog = if (old.n, old.p) == (self.n, self.p) {
-            if raw > self.depth + CLOCK_STEP_NS * self.n {
-                self.depth
-            } else {
-                raw
-            }
+            self.ahead(Some(raw), 0).0
         } else {
-            mul_div_ceil(raw.min(old.depth), self.p, old.p)
-                .unwrap_or(self.depth)
-                .min(self.depth)
+            mul_div_ceil(raw.min(old.farthest()), self.p, old.p)
+                .unwrap_or(u64::MAX)
+                .min(self.farthest())
         };
         Some(Bucket::word(self.ticks(now), backlog))
     }
@@ -422,7 +527,7 @@ impl PackedAlgorithm for Bucket {
     fn encode(&self) -> EncodedLimit {
         // `n` is at most 2^20: the bits above are free.
         [
-            self.n | u64::from(self.exact) << 32,
+            self.n | u64::from(self.exact) << 32 | u64::from(self.beyond) << 33,
             self.unscaled,
             self.depth,
             u64::MAX / self.unscaled,
@@ -436,7 +541,8 @@ impl PackedAlgorithm for Bucket {
             p,
             unscaled: p,
             depth,
-            exact: n >> 32 != 0,
+            exact: n >> 32 & 1 != 0,
+            beyond: (n >> 33) as u32,
         }
     }
 }
@@ -513,5 +619,120 @@ mod tests {
         assert_eq!(unpaid, 4);
         assert_eq!(b.status(word, at(0)).remaining, 0);
         assert_eq!(b.charge_saturating(word, at(0), u64::MAX).1, u64::MAX);
+    }
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_cost_known_afterwards_goes_into_debt_up_to_its_bound() {
+        let b = bucket("1/s", 10).with_debt(20).unwrap();
+        let word = b.charge(None, at(0), 5).write;
+        let (word, unpaid) = b.charge_saturating(word, at(0), 15);
+        assert_eq!(unpaid, 0);
+        let status = b.status(word, at(0));
+        assert_eq!(
+            (status.remaining, status.full_after),
+            (0, Span::from_secs(20))
+        );
+        assert_eq!(status.next_after, Span::from_secs(11));
+        assert_eq!(b.usage(word, at(0)), 20);
+        // The wait holds, to the nanosecond.
+        assert_eq!(b.charge(word, at(0), 3).verdict, Verdict::refuse(13 * S));
+        assert_eq!(
+            b.charge(word, at(13 * S - 1), 3).verdict,
+            Verdict::refuse(1)
+        );
+        assert_eq!(b.charge(word, at(13 * S), 3).verdict, Verdict::Pass);
+        // What is beyond the bound is forgiven.
+        let (word, unpaid) = b.charge_saturating(word, at(0), 15);
+        assert_eq!((unpaid, b.usage(word, at(0))), (5, 30));
+        assert_eq!(b.charge_saturating(word, at(0), 1), (None, 1));
+    }
+
+    #[test]
+    fn a_debt_is_no_clock_that_was_set_back() {
+        let b = bucket("1/s", 10).with_debt(20).unwrap();
+        let (word, _) = b.charge_saturating(None, at(100 * S), 30);
+        assert_eq!(b.charge(word, at(100 * S), 1).write, None);
+        assert_eq!(b.charge(word, at(99 * S), 1).write, None, "a small step");
+        let repaired = b.charge(word, at(99 * S - 1), 1).write;
+        assert_eq!(
+            repaired,
+            Some(109 * S - 1),
+            "a large step leaves an empty bucket"
+        );
+    }
+
+    #[test]
+    fn a_refund_pays_a_debt() {
+        let b = bucket("1/s", 10).with_debt(20).unwrap();
+        let (word, _) = b.charge_saturating(None, at(0), 30);
+        let word = b.refund(word.unwrap(), at(0), 12, at(0));
+        assert_eq!(b.usage(word, at(0)), 18);
+    }
+
+    #[test]
+    fn a_debt_is_kept_under_another_rate() {
+        let b = bucket("1/s", 10).with_debt(20).unwrap();
+        let (word, _) = b.charge_saturating(None, at(0), 25);
+        let faster = bucket("5/s", 10).with_debt(20).unwrap();
+        let word = faster.convert(&b, word.unwrap(), at(0));
+        assert_eq!(faster.usage(word, at(0)), 25);
+        let scaled = Scale::from_q16(32_768);
+        assert_eq!(
+            faster.scaled(scaled).charge(word, at(0), 1).verdict,
+            Verdict::refuse(3_400_000_000)
+        );
+    }
+
+    #[test]
+    fn a_debt_that_takes_more_than_73_years_is_an_error() {
+        let b = bucket("1/day", 1000);
+        assert!(b.with_debt(25_687).is_ok());
+        assert_eq!(b.with_debt(25_700), Err(LimitError::TooSlow));
+        assert_eq!(b.with_debt(u64::MAX), Err(LimitError::TooSlow));
+    }
+
+    #[test]
+    fn a_large_debt_is_kept_to_nineteen_binary_digits() {
+        for (units, kept) in [
+            (0, 0),
+            (524_287, 524_287),
+            (524_289, 524_288),
+            (u64::MAX >> 6, (1 << 58) - (1 << 39)),
+        ] {
+            let bucket = bucket("3_000_000_000/s", 1).with_debt(units).unwrap();
+            assert_eq!(bucket.debt(), kept);
+        }
+    }
+
+    #[test]
+    fn a_burst_that_is_lowered_and_raised_gives_nothing_away() {
+        let (low, high) = (bucket("10/s", 5000), bucket("10/s", 6000));
+        let kept = low.with_backlog(6000);
+        let mut word = high.charge(None, at(0), 6000).write;
+        for _ in 0..3 {
+            word = kept.convert(&high, word.unwrap(), at(0));
+            let step = kept.charge(word, at(0), 1);
+            assert_eq!(
+                (step.write, step.verdict),
+                (None, Verdict::refuse(100 * S + S / 10))
+            );
+            word = high.convert(&kept, word.unwrap(), at(0));
+            assert_eq!(high.status(word, at(0)).remaining, 0);
+        }
+        // No more than what there was is remembered, however often.
+        assert_eq!(low.with_backlog(5000), low);
+        assert_eq!(kept.with_backlog(6000), kept);
+        assert_eq!(kept.farthest(), 8192 * 100_000_000);
+    }
+
+    #[test]
+    fn a_bucket_survives_its_words() {
+        let b = bucket("7/3s", 10).with_debt(20).unwrap().with_backlog(1000);
+        assert_eq!(Bucket::from_encoded(&b.encode()), b);
+        assert_eq!(b.deepest(), 30 * 3_000_000_000);
+        assert_eq!(b.farthest(), 1024 * 3_000_000_000);
+        assert_eq!(b.with_backlog(u64::MAX).farthest(), DEPTH_MAX);
     }
 }

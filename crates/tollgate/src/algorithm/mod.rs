@@ -113,9 +113,15 @@ pub trait PackedAlgorithm: Copy + Send + Sync + 'static {
         *self
     }
 
-    /// Takes `cost` that was used already, whatever is left, and returns how much of it could not be
-    /// taken because nothing was left.
+    /// Takes `cost` that was used already, whatever is left, and beyond that into debt if the limit has one. Also returns how
+    /// much could not be taken.
     fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64);
+
+    /// Units that were used and not earned back, rounded up.
+    fn usage(&self, word: Option<u64>, now: Moment) -> u64 {
+        let left = self.status(word, now).remaining;
+        self.capacity().saturating_sub(left)
+    }
 
     /// What is left at `now`.
     fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus;
@@ -246,6 +252,8 @@ pub enum LimitError {
     DifferentAlgorithm,
     /// Calendar periods with a limit that is not a fixed window.
     CalendarWithoutWindow,
+    /// A debt on an algorithm that cannot earn it back.
+    NoDebt,
 }
 
 impl std::fmt::Display for LimitError {
@@ -267,6 +275,7 @@ impl std::fmt::Display for LimitError {
             Self::CalendarWithoutWindow => {
                 f.write_str("only a fixed window follows the periods of a calendar")
             }
+            Self::NoDebt => f.write_str("only a token bucket or a GCRA meter can have a debt"),
         }
     }
 }
@@ -290,6 +299,7 @@ impl LimitError {
             Self::MaxKeys { .. } | Self::NoMemory { .. } => "lower `max_keys`".into(),
             Self::DifferentAlgorithm => "build a new limiter for the new algorithm".into(),
             Self::CalendarWithoutWindow => "use `Limit::fixed_window`".into(),
+            Self::NoDebt => "write a token bucket, or remove the debt".into(),
         }
     }
 }

@@ -62,6 +62,15 @@ impl Queue {
     pub const fn from_bucket(bucket: Bucket, max_wait: Span) -> Queue {
         Queue { bucket, max_wait }
     }
+
+    /// The same queue, in place of one that may have `units` waiting: their slots stay theirs.
+    #[must_use]
+    pub fn with_backlog(self, units: u64) -> Queue {
+        Queue {
+            bucket: self.bucket.with_backlog(units),
+            ..self
+        }
+    }
 }
 
 impl PackedAlgorithm for Queue {
@@ -137,9 +146,8 @@ impl PackedAlgorithm for Queue {
 
     #[inline(always)]
     fn encode(&self) -> EncodedLimit {
-        let mut params = self.bucket.encode();
-        params[3] = self.max_wait.as_nanos();
-        params
+        let [n, unscaled, depth, _] = self.bucket.encode();
+        [n, unscaled, depth, self.max_wait.as_nanos()]
     }
 
     #[inline(always)]

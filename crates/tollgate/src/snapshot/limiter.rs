@@ -10,6 +10,9 @@ use crate::rate::Rate;
 use crate::table::KeyTable;
 use crate::time::Span;
 
+/// Stands before an algorithm whose limit takes units beyond empty; how many follow.
+const BEYOND: u8 = 9;
+
 /// A limiter that was restored from bytes and has no clock yet.
 ///
 /// ```
@@ -41,8 +44,16 @@ impl RestoredLimiter {
     /// # Errors
     /// Bytes that it never writes, or too little memory.
     pub fn read(from: &mut SnapshotReader<'_>) -> Result<RestoredLimiter, RestoreError> {
-        let algorithm = restored_algorithm(from)?;
-        let limit = Limit::new(algorithm).map_err(|_| RestoreError::Malformed)?;
+        let mut kind = from.byte()?;
+        let (mut max_debt, mut backlog) = (0, 0);
+        if kind == BEYOND {
+            (max_debt, backlog) = (from.number()?, from.number()?);
+            kind = from.byte()?;
+        }
+        let algorithm = restored_algorithm(kind, from)?;
+        let limit = Limit::new(algorithm)
+            .and_then(|limit| limit.restored_with(max_debt, backlog))
+            .map_err(|_| RestoreError::Malformed)?;
         let limit = limit.with_max_keys(from.size()?).with_name(from.text()?);
         let periods = from.text()?;
         let table = KeyTable::restored(&limit, from)?;
@@ -70,6 +81,11 @@ impl<C: Clock> Limiter<C> {
     /// Writes this limiter for [`RestoredLimiter::read`]. Decisions continue meanwhile.
     pub fn save(&self, to: &mut SnapshotWriter) {
         let limit = self.limit();
+        if (limit.max_debt(), limit.backlog()) != (0, 0) {
+            to.byte(BEYOND);
+            to.number(limit.max_debt());
+            to.number(limit.backlog());
+        }
         save_algorithm(limit.algorithm(), to);
         to.size(limit.max_keys());
         to.bytes(limit.name().as_bytes());
@@ -117,8 +133,7 @@ fn save_algorithm(algorithm: &Algorithm, to: &mut SnapshotWriter) {
     }
 }
 
-fn restored_algorithm(from: &mut SnapshotReader<'_>) -> Result<Algorithm, RestoreError> {
-    let kind = from.byte()?;
+fn restored_algorithm(kind: u8, from: &mut SnapshotReader<'_>) -> Result<Algorithm, RestoreError> {
     let mut number = || from.number();
     let span = |number: u64| Span::from_nanos(number);
     let rate =

@@ -15,7 +15,7 @@ use crate::time::Moment;
 /// | `Charge` | of the charge | 0 |
 /// | `Peek` | that a charge would get; nothing is taken | 0 |
 /// | `Refund` | pass | 0 |
-/// | `ChargeRemaining` | pass | what could not be taken, because nothing was left |
+/// | `ChargeRemaining` | pass | what could not be taken, because nothing was left, and the debt is at its bound |
 /// | `Usage` | pass | used and not earned back |
 /// | `AddUsage` | pass | what was taken |
 /// | `RemoveUsage` | pass | what the key had used |
@@ -41,7 +41,8 @@ pub enum KeyOp {
     },
     /// Gives back what a charge took beyond what was used, strictly.
     Refund(Refund),
-    /// Takes up to `cost` that was used already, whatever is left.
+    /// Takes up to `cost` that was used already, whatever is left, and beyond that into debt if the limit has one
+    /// ([`Limit::with_max_debt`](crate::Limit::with_max_debt)).
     ChargeRemaining {
         /// Units that were used.
         cost: u64,
@@ -116,9 +117,7 @@ pub(super) fn with_max<A: PackedAlgorithm>(limit: &A, max: Option<u32>) -> A {
 
 /// Units that a word has used, whatever the pressure. Rounded up.
 pub(super) fn usage<A: PackedAlgorithm>(limit: &A, word: Option<u64>, now: Moment) -> u64 {
-    let unscaled = limit.scaled(Scale::ONE);
-    let left = unscaled.status(word, now).remaining;
-    unscaled.capacity().saturating_sub(left)
+    limit.scaled(Scale::ONE).usage(word, now)
 }
 
 /// Applies an operation to a word: the result, and the word to write. To forget a key is for the table.

@@ -341,6 +341,35 @@ fn the_unused_part_is_refunded_in_the_store_and_in_the_share() {
 }
 
 #[test]
+fn a_debt_is_owed_in_the_store_at_all_nodes() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let owing = || {
+        let mut owing = rule("a", "1/s", 10);
+        owing.quota.limit = owing.quota.limit.with_max_debt(20).unwrap();
+        owing
+    };
+    let gates = [(); 2].map(|()| node(&clock, store.clone(), vec![owing()]));
+    let facts = Facts {
+        cost: Some(4),
+        ..of(&ACME)
+    };
+    let reservation = gates[0].reserve(&admit(&gates[0], &facts));
+    assert_eq!(
+        now(reservation.settle_everywhere(Settlement::Actual(25))),
+        0
+    );
+    for gate in &gates {
+        let refused = admit(gate, &facts);
+        assert_eq!(refused.status.remaining, 0);
+        let retry_after = Span::from_secs(19);
+        assert_eq!(refused.verdict, Verdict::Refuse { retry_after });
+    }
+    clock.advance(Span::from_secs(19));
+    assert!(admit(&gates[1], &facts).is_admitted());
+}
+
+#[test]
 fn a_share_is_refunded_no_more_than_it_took() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 5);
