@@ -22,6 +22,11 @@ pub enum ModelChange {
         /// When they were charged.
         issued: u64,
     },
+    /// Charges units that are known afterwards, into debt if need be.
+    Late {
+        /// How many.
+        cost: u64,
+    },
     /// Another capacity or limit, for all keys.
     SetCap {
         /// The new one.
@@ -47,6 +52,7 @@ impl fmt::Display for ModelChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refund { cost, issued } => write!(f, "refund {cost} issued {issued}"),
+            Self::Late { cost } => write!(f, "late {cost}"),
             Self::SetCap { cap } => write!(f, "set_cap {cap}"),
             Self::SetRate { n, p_ns } => write!(f, "set_rate {n} per {p_ns} ns"),
         }
@@ -122,7 +128,10 @@ impl<M: KeyModel> Model for KeyedModel<M> {
     }
 
     fn change(&mut self, key: &str, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
-        if matches!(change, ModelChange::Refund { .. }) {
+        if matches!(
+            change,
+            ModelChange::Refund { .. } | ModelChange::Late { .. }
+        ) {
             return self.of_key(key).change(t, change);
         }
         for model in self.by_key.values_mut() {

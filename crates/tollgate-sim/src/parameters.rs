@@ -15,6 +15,13 @@ use serde::{Deserialize, Deserializer, de::Error};
 pub enum Parameters {
     /// `cap` tokens, `n` more every `p_ns`.
     TokenBucket { cap: u64, n: u64, p_ns: u64 },
+    /// The same, which takes up to `debt` more for costs that are known afterwards.
+    TokenDebt {
+        cap: u64,
+        n: u64,
+        p_ns: u64,
+        debt: u64,
+    },
     /// `n` cells every `p_ns`, each up to `tau_ns` early.
     Gcra { n: u64, p_ns: u64, tau_ns: u64 },
     /// At most `queue` units waiting or in service, `n` leave every `p_ns`.

@@ -88,6 +88,7 @@ pub enum Operation {
     Refund {
         issued_ns: u64,
     },
+    Late {},
     SetCap {
         cap: u64,
     },

@@ -16,7 +16,7 @@ use tollgate_sim::parameters::Parameters;
 use tollgate_sim::replay::{CannotOpen, Opened, replay};
 use tollgate_sim::subject::convert::answer;
 use tollgate_sim::subject::group::{combined, credits_of};
-use tollgate_sim::subject::limiter::{algorithm_of, check_layouts};
+use tollgate_sim::subject::limiter::{algorithm_of, check_layouts, limit_of};
 use tollgate_sim::subject::{GroupSubject, ModelSubject};
 use tollgate_sim::timeline::{Timeline, TimelineCase};
 
@@ -63,7 +63,7 @@ fn open(port: u16, prefix: &str, case: &TimelineCase) -> Opened {
         }
         _ => {
             check_layouts(case, &numbers)?;
-            quota(algorithm_of(&numbers)?)?
+            Quota::plain(limit_of(&numbers)?)
         }
     };
     for step in &case.steps {
@@ -167,6 +167,16 @@ impl Model for OnServer {
                     issued: Moment::from_nanos(issued),
                     taken: cost,
                     used: 0,
+                };
+                self.run(t, ScriptOp::Settle(settle));
+            }
+            ModelChange::Late { cost } => {
+                let settle = SharedSettle {
+                    limit: LimitId::new(0),
+                    key: key(name),
+                    issued: Moment::from_nanos(t),
+                    taken: 0,
+                    used: cost,
                 };
                 self.run(t, ScriptOp::Settle(settle));
             }

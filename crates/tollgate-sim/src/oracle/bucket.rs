@@ -28,6 +28,11 @@
 //! taken, because a full bucket throws its income away. So what has been earned since the charge is
 //! held back: `max(0, c*P - (t2 - t1)*n)` units return. If that is nothing, nothing is written.
 //!
+//! # Debts
+//!
+//! A cost that is known afterwards is taken from the level also below zero, down to `-debt` tokens. What is beyond that is
+//! forgiven. A level below zero by no more than that is no clock that stepped back.
+//!
 //! # Another capacity or rate
 //!
 //! Tokens missing from full stay missing. A full bucket is as good as one never used and is forgotten
@@ -75,6 +80,8 @@ pub struct OracleBucket {
     per_token: i128,
     /// Units earned in one nanosecond: `n`.
     per_ns: i128,
+    /// Units below zero that a cost known afterwards may take.
+    debt: i128,
     /// The level at the time of the last write. Nothing stored is a bucket never used, which is full
     /// at any time, before and after.
     stored: Option<(u64, i128)>,
@@ -103,7 +110,24 @@ impl OracleBucket {
             full: size.full(per_ns, per_token),
             per_token,
             per_ns,
+            debt: 0,
             stored: None,
+        }
+    }
+
+    /// The same bucket, which takes up to `tokens` more for costs that are known afterwards.
+    #[must_use]
+    pub fn with_debt(mut self, tokens: u64) -> Self {
+        self.debt = self.units(tokens);
+        self
+    }
+
+    /// Takes `cost` as far as it may go below zero.
+    fn take_late(&mut self, t: u64, cost: u64) {
+        let level = self.at(t).max(-self.debt);
+        let taken = self.units(cost).min(level + self.debt);
+        if taken > 0 {
+            self.stored = Some((t, level - taken));
         }
     }
 
@@ -119,7 +143,7 @@ impl OracleBucket {
     }
 
     fn is_gross(&self, t: u64) -> bool {
-        self.stored_at(t) < -(i128::from(REPAIR_NS).saturating_mul(self.per_ns))
+        self.stored_at(t) < -(i128::from(REPAIR_NS).saturating_mul(self.per_ns)) - self.debt
     }
 
     /// The level that decides at `t`: a state from far in the future counts as empty.
@@ -173,7 +197,7 @@ impl OracleBucket {
             remaining: to_u64(remaining),
             // Debt from a clock behind the state is not part of the debt of the bucket: once the
             // clock has caught up, an empty bucket fills in the usual time.
-            reset_after: to_u64(ceil_div(self.full - shown, self.per_ns)),
+            reset_after: to_u64(ceil_div(self.full - level.max(-self.debt), self.per_ns)),
             next_after: to_u64(next),
         }
     }
@@ -250,7 +274,8 @@ impl OracleBucket {
         let back = self.units(cost) - earned_since;
         // A bucket never used has nothing to be given back.
         if back > 0 && self.stored.is_some() {
-            let level = self.at(t).max(0).saturating_add(back).min(self.full);
+            let level = self.at(t).max(-self.debt);
+            let level = level.saturating_add(back).min(self.full);
             self.stored = Some((t, level));
         }
     }
@@ -264,6 +289,7 @@ impl KeyModel for OracleBucket {
     fn change(&mut self, t: u64, change: ModelChange) -> Result<OracleDecision, String> {
         match (change, self.size) {
             (ModelChange::Refund { cost, issued }, _) => self.refund(t, cost, issued),
+            (ModelChange::Late { cost }, _) => self.take_late(t, cost),
             (ModelChange::SetCap { cap }, Size::Tokens(_)) => self.resize(t, Size::Tokens(cap)),
             (ModelChange::SetRate { n, p_ns }, _) => self.set_rate(t, n, p_ns),
             _ => return Err(change.unsupported()),

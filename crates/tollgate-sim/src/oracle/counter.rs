@@ -353,7 +353,9 @@ impl KeyModel for OracleSlidingCounter {
         match change {
             ModelChange::Refund { cost, issued } => self.refund(t, cost, issued),
             ModelChange::SetCap { cap } => self.set_limit(t, cap),
-            ModelChange::SetRate { .. } => return Err(change.unsupported()),
+            ModelChange::Late { .. } | ModelChange::SetRate { .. } => {
+                return Err(change.unsupported());
+            }
         }
         Ok(self.answer(t, PASS))
     }

@@ -146,7 +146,9 @@ impl KeyModel for OracleSlidingLog {
         match change {
             ModelChange::Refund { cost, issued } => self.refund(t, cost, issued),
             ModelChange::SetCap { cap } => self.limit = cap,
-            ModelChange::SetRate { .. } => return Err(change.unsupported()),
+            ModelChange::Late { .. } | ModelChange::SetRate { .. } => {
+                return Err(change.unsupported());
+            }
         }
         Ok(self.seen(t).answer(t, PASS))
     }

@@ -124,7 +124,9 @@ impl KeyModel for OracleFixedWindow {
         match change {
             ModelChange::Refund { cost, issued } => self.refund(t, cost, issued),
             ModelChange::SetCap { cap } => self.set_limit(t, cap),
-            ModelChange::SetRate { .. } => return Err(change.unsupported()),
+            ModelChange::Late { .. } | ModelChange::SetRate { .. } => {
+                return Err(change.unsupported());
+            }
         }
         Ok(self.answer(t, PASS))
     }

@@ -28,6 +28,7 @@ pub enum Side {
 pub fn limit(rng: &mut Rng, algorithm: &str, side: Side) -> Option<(Parameters, InputProfile)> {
     Some(match algorithm {
         "token_bucket" => token_bucket(rng),
+        "token_debt" => token_debt(rng),
         "gcra" => gcra(rng),
         "leaky_queue" => leaky_queue(rng),
         "fixed_window" => fixed_window(rng),
@@ -85,6 +86,19 @@ fn token_bucket(rng: &mut Rng) -> (Parameters, InputProfile) {
         ..InputProfile::bucket(cap, n, p_ns)
     };
     (Parameters::TokenBucket { cap, n, p_ns }, profile)
+}
+
+/// With costs that are known afterwards, from a small debt to one of many times the capacity.
+fn token_debt(rng: &mut Rng) -> (Parameters, InputProfile) {
+    let cap = capacity(rng);
+    // A larger one is kept to 19 binary digits.
+    let debt = rng.between(1, (4 * cap).min(524_287));
+    let (n, p_ns) = exact_rate(rng, cap + debt);
+    let profile = InputProfile {
+        has_late_costs: true,
+        ..InputProfile::bucket(cap, n, p_ns)
+    };
+    (Parameters::TokenDebt { cap, n, p_ns, debt }, profile)
 }
 
 fn gcra(rng: &mut Rng) -> (Parameters, InputProfile) {

@@ -84,6 +84,10 @@ impl Walk<'_> {
                 let (n, p_ns) = exact_rate(rng, self.profile.cap.max(self.profile.cap_max));
                 WalkStep::Change(ModelChange::SetRate { n, p_ns })
             }
+            16..=19 if self.profile.has_late_costs && may_change => {
+                let cost = rng.between(1, cap.saturating_mul(2));
+                WalkStep::Change(ModelChange::Late { cost })
+            }
             _ => WalkStep::Check(cost(rng, cap)),
         }
     }

@@ -28,6 +28,8 @@ pub struct InputProfile {
     pub floor: u64,
     /// Whether units can be given back.
     pub has_refunds: bool,
+    /// Whether costs can be charged afterwards.
+    pub has_late_costs: bool,
     /// Whether the rate can be changed.
     pub has_rate: bool,
     /// Whether a request can be refused for its wait alone. A queue that is full refuses first, so the

@@ -37,8 +37,9 @@ pub const HISTORY_STEPS: u64 = 300;
 
 /// The algorithms that are compared, by the names that timelines use; those with a `store_` before it
 /// through the public interface, the others by pure steps.
-pub const ALGORITHMS: [&str; 20] = [
+pub const ALGORITHMS: [&str; 21] = [
     "token_bucket",
+    "token_debt",
     "gcra",
     "leaky_queue",
     "fixed_window",

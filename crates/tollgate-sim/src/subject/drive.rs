@@ -21,6 +21,7 @@ impl CaseRunner for ModelSubject {
                 return Ok(burst(model.as_mut(), t, step, count));
             }
             Operation::Refund { issued_ns: issued } => ModelChange::Refund { cost, issued },
+            Operation::Late {} => ModelChange::Late { cost },
             Operation::SetCap { cap } => ModelChange::SetCap { cap },
             Operation::SetRate { n, p_ns } => ModelChange::SetRate { n, p_ns },
             _ => return Err(step.unsupported()),

@@ -35,14 +35,31 @@ pub fn algorithm_of(numbers: &Parameters) -> Result<Algorithm, CannotOpen> {
     Ok(algorithm)
 }
 
+/// The product's limit of these numbers.
+///
+/// # Errors
+///
+/// As [`algorithm_of`].
+pub fn limit_of(numbers: &Parameters) -> Result<Limit, CannotOpen> {
+    let debt = match *numbers {
+        Parameters::TokenDebt { debt, .. } => debt,
+        _ => 0,
+    };
+    Limit::new(algorithm_of(numbers)?)
+        .and_then(|limit| limit.with_max_debt(debt))
+        .map_err(|error| error.to_string().into())
+}
+
 /// The same where the layout is not chosen anew: a limiter keeps its layout when its limit changes.
 fn algorithm_in_any_layout(numbers: &Parameters) -> Result<Algorithm, CannotOpen> {
     use Parameters as P;
     Ok(match *numbers {
-        P::TokenBucket { cap, n, p_ns } => Algorithm::TokenBucket {
-            rate: rate(n, p_ns)?,
-            burst: cap,
-        },
+        P::TokenBucket { cap, n, p_ns } | P::TokenDebt { cap, n, p_ns, .. } => {
+            Algorithm::TokenBucket {
+                rate: rate(n, p_ns)?,
+                burst: cap,
+            }
+        }
         P::Gcra { n, p_ns, tau_ns } => Algorithm::Gcra {
             rate: rate(n, p_ns)?,
             tolerance: span(tau_ns),
@@ -142,10 +159,9 @@ impl StoreLimiter {
     ///
     /// If the numbers make no limit, or the public interface cannot express it.
     pub fn new(numbers: Parameters) -> Result<Self, CannotOpen> {
-        let limiter = Limit::new(algorithm_of(&numbers)?)
-            .map(|limit| limit.with_max_keys(MAX_KEYS))
-            .and_then(|limit| Limiter::with_clock(limit, ManualClock::new()))
-            .map_err(|error| error.to_string())?;
+        let limit = limit_of(&numbers)?.with_max_keys(MAX_KEYS);
+        let limiter = Limiter::with_clock(limit, ManualClock::new());
+        let limiter = limiter.map_err(|error| error.to_string())?;
         Ok(Self { numbers, limiter })
     }
 }
@@ -179,6 +195,9 @@ impl Model for StoreLimiter {
             }
             ModelChange::Refund { cost, issued } => {
                 let _ = self.limiter.settle(key, &charged_at(issued), cost, 0);
+            }
+            ModelChange::Late { cost } => {
+                let _ = self.limiter.settle(key, &charged_at(t), 0, cost);
             }
             ModelChange::SetCap { .. } | ModelChange::SetRate { .. } => {
                 let numbers = self.numbers.with(change)?;

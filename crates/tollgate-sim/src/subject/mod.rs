@@ -52,6 +52,9 @@ pub fn oracle_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> 
     use Parameters as P;
     Ok(match *numbers {
         P::TokenBucket { cap, n, p_ns } => boxed(OracleBucket::token_bucket(cap, n, p_ns)),
+        P::TokenDebt { cap, n, p_ns, debt } => {
+            boxed(OracleBucket::token_bucket(cap, n, p_ns).with_debt(debt))
+        }
         P::Gcra { n, p_ns, tau_ns } => boxed(OracleBucket::gcra(n, p_ns, tau_ns)),
         P::LeakyQueue {
             queue,
@@ -108,7 +111,9 @@ pub fn oracle_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> 
 pub fn core_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> {
     use Parameters as P;
     Ok(match *numbers {
-        P::TokenBucket { .. } | P::Gcra { .. } => boxed(PackedModel::<Bucket>::new(*numbers)?),
+        P::TokenBucket { .. } | P::TokenDebt { .. } | P::Gcra { .. } => {
+            boxed(PackedModel::<Bucket>::new(*numbers)?)
+        }
         P::LeakyQueue { .. } => boxed(PackedModel::<Queue>::new(*numbers)?),
         P::FixedWindow { .. } => boxed(PackedModel::<Window>::new(*numbers)?),
         P::SlidingCounter { .. } | P::SpanCounter { .. } => {

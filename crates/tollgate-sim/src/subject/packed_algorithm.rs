@@ -31,6 +31,9 @@ impl FromParameters for Bucket {
     fn from_parameters(numbers: &Parameters) -> Result<Self, String> {
         match *numbers {
             Parameters::TokenBucket { cap, n, p_ns } => Bucket::new(rate(n, p_ns)?, cap),
+            Parameters::TokenDebt { cap, n, p_ns, debt } => {
+                Bucket::new(rate(n, p_ns)?, cap).and_then(|bucket| bucket.with_debt(debt))
+            }
             Parameters::Gcra { n, p_ns, tau_ns } => Bucket::gcra(rate(n, p_ns)?, span(tau_ns)),
             _ => return Err(other(numbers)),
         }
@@ -171,6 +174,11 @@ impl<L: FromParameters> KeyModel for PackedModel<L> {
             ModelChange::Refund { cost, issued } => {
                 let back = |word| self.limit.refund(word, now, cost, at(issued));
                 if let Some(word) = word.and_then(back) {
+                    self.write(Some(word), now);
+                }
+            }
+            ModelChange::Late { cost } => {
+                if let (Some(word), _) = self.limit.charge_saturating(word, now, cost) {
                     self.write(Some(word), now);
                 }
             }

@@ -29,6 +29,7 @@ macro_rules! timelines_hold {
 
 timelines_hold! {
     the_token_bucket_keeps_its_timeline: "token_bucket.public.csv";
+    the_token_bucket_with_a_debt_keeps_its_timeline: "token_debt.public.csv";
     the_meter_keeps_its_timeline: "gcra.public.csv";
     the_leaky_queue_keeps_its_timeline: "leaky_queue.public.csv";
     the_fixed_window_keeps_its_timeline: "fixed_window.public.csv";

@@ -37,6 +37,7 @@ macro_rules! core_and_oracle_agree {
 
 core_and_oracle_agree! {
     the_token_bucket_answers_as_the_oracle: "token_bucket";
+    the_token_bucket_with_a_debt_answers_as_the_oracle: "token_debt";
     the_meter_answers_as_the_oracle: "gcra";
     the_leaky_queue_answers_as_the_oracle: "leaky_queue";
     the_fixed_window_answers_as_the_oracle: "fixed_window";
