@@ -340,11 +340,15 @@ impl<'a, C: Clock> Builder<'a, C> {
             restarted: self.restarted,
             switched_off,
             pressure: Scale::ONE.as_q16().into(),
+            wall_clock: self
+                .before
+                .map_or_else(Arc::default, |before| Arc::clone(&before.wall_clock)),
             moving: Default::default(),
             secret: self.prior.secret,
             clock: self.clock,
             fleet,
         };
+        gate.set_wall_clock_ahead(gate.wall_clock.ahead());
         // New limiters start under the current pressure.
         if let Some(scale) = before {
             gate.set_pressure(scale);

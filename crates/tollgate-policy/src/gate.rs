@@ -37,6 +37,7 @@ use super::rule::{
 use super::store::StoreOp;
 use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
+use super::wall_clock::WallClock;
 use crate::shared::{KeyKind, SharedKey, SharedStore};
 use tollgate::Algorithm;
 use tollgate::KeyOp;
@@ -76,6 +77,8 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) switched_off: Arc<AtomicBool>,
     /// The pressure scale, in 65536ths; see `scaling`.
     pub(super) pressure: AtomicU32,
+    /// What calendars follow.
+    pub(super) wall_clock: Arc<WallClock>,
     /// Held while the usage of a key moves, by the key's hash: between removing it from one limiter and adding it
     /// to the other, no other request of the key may be decided.
     pub(super) moving: [Mutex<()>; 16],
@@ -257,6 +260,23 @@ impl<C: Clock> PolicyGate<C> {
     pub fn limiters(&self) -> impl Iterator<Item = (&str, &Limiter<C>)> {
         let numbered = self.variants.iter().enumerate();
         numbered.map(|(at, v)| (&*v.id, self.memory.limiter(LimitId::new(at))))
+    }
+
+    /// Has calendars follow the wall clock: `wall` is its time now. To be called every now and then, at least once in ten
+    /// seconds. Otherwise calendars follow the clock of the limits, which does not notice that the wall clock is set.
+    ///
+    /// A step counts when it has lasted for ten seconds, and at most once an hour. Returns by how many nanoseconds calendars are
+    /// ahead of the clock of the limits from now on, if this was a step.
+    pub fn follow_wall_clock(&self, wall: Moment) -> Option<i64> {
+        let ahead = self.wall_clock.observe(self.clock.now(), wall)?;
+        self.set_wall_clock_ahead(ahead);
+        Some(ahead)
+    }
+
+    pub(super) fn set_wall_clock_ahead(&self, nanos: i64) {
+        for (_, limiter) in self.limiters() {
+            limiter.set_wall_clock_ahead(nanos);
+        }
     }
 
     /// The quota with the stable name `id`.

@@ -63,6 +63,7 @@ mod share;
 pub mod shared;
 mod snapshot;
 mod store;
+mod wall_clock;
 
 pub use batch::BatchPart;
 pub use build::{PolicyError, PriorState};

@@ -17,7 +17,9 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSettings, Tokens};
 use crate::engine::watch::watch as watch_policy;
-use crate::engine::{Engine, rebalance_every, step_every, sync_leases_every, write_every};
+use crate::engine::{
+    Engine, follow_wall_clock, rebalance_every, step_every, sync_leases_every, write_every,
+};
 use crate::net::descriptors::DescriptorBudget;
 use crate::run::{AdminBind, RunError, bind, local_address, reload_on_hangup, until};
 
@@ -88,6 +90,7 @@ impl Supervisor {
         background.spawn(rebalance_every(Arc::clone(&engine), until(&ended)));
         background.spawn(sync_leases_every(Arc::clone(&engine), until(&ended)));
         background.spawn(step_every(Arc::clone(&engine), until(&ended)));
+        background.spawn(follow_wall_clock(Arc::clone(&engine), until(&ended)));
         #[cfg(unix)]
         background.spawn(reload_on_hangup(Arc::clone(&engine), ended.clone()));
         let threads = thread_count(threads);

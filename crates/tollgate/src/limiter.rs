@@ -276,6 +276,15 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
+    /// Has periods of a calendar follow a wall clock that is `nanos` ahead of the limiter's clock. Without it they follow
+    /// the clock as it was set when it started. Other limits do not look at it.
+    ///
+    /// Each key has the allowance of a new period after a step into one, so the caller bounds how often there are steps.
+    /// A step back gives nothing: a key keeps its count.
+    pub fn set_wall_clock_ahead(&self, nanos: i64) {
+        self.inner.table.set_wall_clock_ahead(nanos);
+    }
+
     /// Scales the limit for all keys, from the next charge on, until another scale is set. Costs the same for one
     /// key as for a million, and nothing stored changes: [`Scale::ONE`] restores the plain limit. Reported
     /// remainders and waits hold under the scale. [`crate::algorithm::scale`] defines the effect on each

@@ -75,6 +75,30 @@ fn a_new_key_gets_the_same_period_end_as_a_known_one() {
 }
 
 #[test]
+fn a_calendar_follows_a_wall_clock_that_was_set_and_gives_one_allowance_for_a_step() {
+    let limiter = daily_limiter();
+    assert!(limiter.check("a").is_admitted());
+    // The clock started a day early: it is ten hours into the third day.
+    let day = i64::try_from(23 * HOUR).unwrap();
+    limiter.set_wall_clock_ahead(day);
+    let decision = limiter.charge("a", 1);
+    assert!(decision.is_admitted());
+    let reset = decision.status.full_after.as_nanos();
+    assert!((14 * HOUR..15 * HOUR).contains(&reset), "{reset}");
+    // What is dated in moments of the clock stays so.
+    assert_eq!(decision.issued.as_nanos() / HOUR, 133);
+    let _ = limiter.settle("a", &decision, 1, 0);
+    assert!(limiter.check("a").is_admitted());
+    // Back and forth: the window that is ahead remains.
+    for ahead in [0, day, 0, day] {
+        limiter.set_wall_clock_ahead(ahead);
+        assert!(!limiter.check("a").is_admitted());
+    }
+    // A new key has the day that it is.
+    assert!(limiter.check("b").is_admitted());
+}
+
+#[test]
 fn a_gate_reports_the_period_end_of_a_new_key() {
     let limiter = daily_limiter();
     let mut gate = Gate::with_clock(limiter.clock().clone());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::{Algorithm, Limit, ManualClock, Moment, Span};
-use tollgate::Periods;
+use tollgate::{Clock, Periods};
 use tollgate_policy::{
     BurstCredits, Facts, KeyPart, LimitRule, Override, OverrideAction, Policy, PolicyGate,
     PriorState, Quota, RuntimeOverride, Source, TierQuota, Tiers,
@@ -445,6 +445,63 @@ fn usage_above_a_lowered_burst_is_earned_back_before_anything_passes() {
     assert_eq!(passes(&gate, "a", 1), 0);
     clock.advance(Span::from_secs(1));
     assert_eq!(passes(&gate, "a", 2), 1);
+}
+
+#[test]
+fn a_calendar_follows_the_wall_clock_in_this_policy_and_in_the_next() {
+    const HOUR: u64 = 3_600_000_000_000;
+    const DAY: u64 = 24 * HOUR;
+    let days: Vec<Moment> = (0..30_000)
+        .map(|day| Moment::from_nanos(day * DAY))
+        .collect();
+    let with = |names: &[&str]| {
+        let mut policy = policy(&[]);
+        for name in names {
+            let periods = Periods::new("day", &days, Span::from_nanos(DAY)).unwrap();
+            let limit = Limit::new(Algorithm::FixedWindow {
+                limit: 2,
+                window: periods.window(),
+                anchor: Span::ZERO,
+            });
+            let mut quota = Quota::plain(limit.unwrap());
+            quota.periods = Some(periods);
+            let mut rule = LimitRule::new(name, quota);
+            rule.key = vec![KeyPart::new(Source::Header("user".into()))];
+            policy.limits.push(rule);
+        }
+        policy
+    };
+    let reset = |gate: &Gate, limit: &str| {
+        let limiters = gate.limiters();
+        let mut of = limiters.filter(|(id, _)| *id == limit);
+        let (_, limiter) = of.next().unwrap();
+        limiter.charge("new", 1).status.full_after
+    };
+    // The machine starts at midnight of 1 January 1970 and six hours late by its day; then its clock is set.
+    let clock = ManualClock::new();
+    clock.advance(Span::from_nanos(HOUR));
+    let gate = PolicyGate::new(with(&["one"]), clock.clone()).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 2);
+    let wall = || Moment::from_nanos(20_000 * DAY + 6 * HOUR + clock.now().as_nanos());
+    assert_eq!(gate.follow_wall_clock(wall()), None);
+    assert_eq!(passes(&gate, "a", 9), 0, "it may be a mistake");
+    clock.advance(Span::from_secs(10));
+    let ahead = gate.follow_wall_clock(wall());
+    assert_eq!(ahead, Some((20_000 * DAY + 6 * HOUR) as i64));
+    assert_eq!(passes(&gate, "a", 9), 2, "it is another day");
+    assert_eq!(reset(&gate, "one"), Span::from_secs(17 * 3600 - 10));
+    let gate = gate.reload(with(&["one", "two"]), vec![]).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 0);
+    assert_eq!(reset(&gate, "two"), Span::from_secs(17 * 3600 - 10));
+    // Once an hour at the most, also after a reload.
+    let later = |days: u64| Moment::from_nanos(wall().as_nanos() + days * DAY);
+    assert_eq!(gate.follow_wall_clock(later(2)), None);
+    clock.advance(Span::from_secs(600));
+    assert_eq!(gate.follow_wall_clock(later(2)), None);
+    assert_eq!(passes(&gate, "a", 9), 0);
+    clock.advance(Span::from_secs(3000));
+    assert!(gate.follow_wall_clock(later(2)).is_some());
+    assert_eq!(passes(&gate, "a", 9), 2);
 }
 
 #[test]

@@ -20,6 +20,7 @@
 //! | `observe`, `top` | counting of decisions, and the most refused keys |
 //! | `pressure` | load shedding |
 //! | `store` | health and metrics of the shared store |
+//! | `wall_clock` | calendars follow the wall clock |
 //! | `decide` | the engine as front ends call it |
 //! | `health`, `collect` | health and metrics |
 //!
@@ -37,6 +38,7 @@ mod state;
 mod state_file;
 mod store;
 mod top;
+mod wall_clock;
 pub mod watch;
 
 pub use decide::{Decide, EngineSource};
@@ -53,6 +55,7 @@ pub(crate) use state_file::write_every;
 pub use store::{ServerHealth, StoreHealth, StoreWarning};
 pub(crate) use store::{rebalance_every, sync_leases_every};
 pub use top::TopKey;
+pub(crate) use wall_clock::follow_wall_clock;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};

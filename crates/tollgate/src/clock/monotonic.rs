@@ -120,14 +120,20 @@ impl MonotonicClock {
 
     /// A clock that starts at the wall clock's time since 1970, and then runs without it: windows begin with the
     /// minutes of the wall clock, and state outlives the process. A wall clock before 1970 counts as 1970.
+    pub fn with_unix_time() -> MonotonicClock {
+        MonotonicClock::with_start(MonotonicClock::wall_clock())
+    }
+
+    /// The wall clock's time since 1970 as it is now, be it right or wrong: it may step in either direction. Before 1970 it
+    /// counts as 1970.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the module that reads time"
     )]
-    pub fn with_unix_time() -> MonotonicClock {
+    pub fn wall_clock() -> Moment {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let ns = now.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
-        MonotonicClock::with_start(Moment::from_nanos(ns))
+        Moment::from_nanos(ns)
     }
 
     /// A clock that shows `start` now.

@@ -6,6 +6,8 @@
 //! All moments that go in and come out are moments of the clock. A limit whose windows are periods of a calendar
 //! counts on another time ([`crate::calendar`]); the conversion there and back happens here and nowhere else.
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
 use super::fast_path::Home;
 use super::log_table::LogTable;
 use super::op::{KeyOp, KeyOutcome};
@@ -27,8 +29,35 @@ use crate::time::Moment;
 /// All keys of one limit.
 pub(crate) struct KeyTable {
     keys: Keys,
-    /// The periods of a calendar that the windows are, if they are.
-    periods: Option<Periods>,
+    /// The calendar that the windows follow, if they do.
+    calendar: Option<Calendar>,
+}
+
+/// The periods that the windows are, and by how many nanoseconds the wall clock is ahead of the limiter's.
+struct Calendar {
+    periods: Periods,
+    // Relaxed: the number is the whole message. A decision that overlaps a change may name the moment of its charge by the
+    // other number; then a refund finds no charge there, and nothing is given away.
+    ahead: AtomicI64,
+}
+
+impl Calendar {
+    fn window_time(&self, now: Moment) -> Moment {
+        let wall = now
+            .as_nanos()
+            .saturating_add_signed(self.ahead.load(Relaxed));
+        self.periods.window_time(Moment::from_nanos(wall))
+    }
+
+    fn decision_in_clock_time(&self, decision: Decision) -> Decision {
+        let decision = self.periods.decision_in_clock_time(decision);
+        let wall = decision.issued.as_nanos();
+        let behind = self.ahead.load(Relaxed).saturating_neg();
+        Decision {
+            issued: Moment::from_nanos(wall.saturating_add_signed(behind)),
+            ..decision
+        }
+    }
 }
 
 /// The table of an algorithm.
@@ -75,7 +104,7 @@ impl From<Keys> for KeyTable {
     fn from(keys: Keys) -> KeyTable {
         KeyTable {
             keys,
-            periods: None,
+            calendar: None,
         }
     }
 }
@@ -121,32 +150,43 @@ impl KeyTable {
     /// # Errors
     /// The limit has no windows.
     pub(crate) fn with_periods(self, periods: Option<Periods>) -> Result<KeyTable, LimitError> {
+        let calendar = periods.map(|periods| Calendar {
+            periods,
+            ahead: AtomicI64::new(0),
+        });
         match self.keys {
-            Keys::Window(_) => Ok(KeyTable { periods, ..self }),
-            _ if periods.is_none() => Ok(self),
+            Keys::Window(_) => Ok(KeyTable { calendar, ..self }),
+            _ if calendar.is_none() => Ok(self),
             _ => Err(LimitError::CalendarWithoutWindow),
         }
     }
 
     pub(crate) fn periods(&self) -> Option<&Periods> {
-        self.periods.as_ref()
+        self.calendar.as_ref().map(|calendar| &calendar.periods)
+    }
+
+    /// Has the periods follow a wall clock that is `nanos` ahead of the clock.
+    pub(crate) fn set_wall_clock_ahead(&self, nanos: i64) {
+        if let Some(calendar) = &self.calendar {
+            calendar.ahead.store(nanos, Relaxed);
+        }
     }
 
     /// The moment that the limit counts by.
     #[inline(always)]
     fn limit_time(&self, now: Moment) -> Moment {
-        match &self.periods {
+        match &self.calendar {
             None => now,
-            Some(periods) => periods.window_time(now),
+            Some(calendar) => calendar.window_time(now),
         }
     }
 
     /// A decision in moments and spans of the clock. It was made at `issued`, on the time of the limit.
     #[inline(always)]
     fn in_clock_time(&self, decision: Decision) -> Decision {
-        match &self.periods {
+        match &self.calendar {
             None => decision,
-            Some(periods) => periods.decision_in_clock_time(decision),
+            Some(calendar) => calendar.decision_in_clock_time(decision),
         }
     }
 
@@ -254,7 +294,7 @@ impl KeyTable {
         fresh: impl Fn() -> Moment,
         cost: u64,
     ) -> Verdict {
-        if self.periods.is_some() {
+        if self.calendar.is_some() {
             return self.charge_general(hash, now, fresh, cost, None).verdict;
         }
         for_table!(&self.keys,
@@ -390,7 +430,7 @@ impl KeyTable {
                 write: None,
             };
         };
-        let (verdict, status) = match &self.periods {
+        let (verdict, status) = match self.periods() {
             None => (verdict, status),
             Some(periods) => (
                 periods.verdict_in_clock_time(verdict, limit_now),
