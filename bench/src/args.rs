@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line arguments of the benchmark program.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The time of one check, workload by workload.
+//! Measures the time of one check, workload by workload.
 //!
 //! # Method
 //!

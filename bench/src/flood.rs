@@ -1,4 +1,4 @@
-//! A flood of keys that never come back: the memory of a limiter, and whether a throttled key gains by it.
+//! Floods limiters with keys that never return: their memory, and whether a throttled key gains by it.
 //!
 //! # Method
 //!

@@ -1,4 +1,4 @@
-//! The price of all or none: one request under two, three and four limits.
+//! Measures what it costs to charge all limits or none: one request under two, three and four limits.
 //!
 //! # Method
 //!

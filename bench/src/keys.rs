@@ -1,4 +1,4 @@
-//! The order in which keys come, and the keys themselves.
+//! The keys of a workload, and their order.
 //!
 //! Two steps, both outside the timed part:
 //!

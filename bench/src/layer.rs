@@ -1,4 +1,4 @@
-//! The price of a layer: an axum handler with it and without it.
+//! Measures what a tower layer costs: an axum handler with it and without it.
 //!
 //! # Method
 //!

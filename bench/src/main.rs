@@ -1,4 +1,4 @@
-//! Rate limiters side by side: in one process, the time of a check and the memory of a key; over sockets, the front ends of
+//! Compares rate limiters: in one process, the time of a check and the memory of a key; over sockets, the front ends of
 //! servers.
 //!
 //! # Layout

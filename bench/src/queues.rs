@@ -1,4 +1,4 @@
-//! The fair queue beside a queue that is not fair, and the admission queue beside a semaphore.
+//! Compares the fair queue with a queue that is not fair, and the admission queue with a semaphore.
 //!
 //! # Method
 //!

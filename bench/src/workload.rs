@@ -1,4 +1,4 @@
-//! The work of every contestant in the process.
+//! The workload of every contestant in the process.
 //!
 //! A *workload* of the comparison is one choice on each axis: how many keys, how they are distributed, what they look like, how
 //! many threads check them, and whether they are admitted or refused.

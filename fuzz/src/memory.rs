@@ -1,4 +1,4 @@
-//! The peak memory of a piece of work.
+//! Measures the peak memory of a piece of work.
 //!
 //! Counts requested bytes for each thread. Memory that another thread frees is not counted; targets have one thread.
 

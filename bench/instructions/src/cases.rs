@@ -1,4 +1,4 @@
-//! The counted operations: each on one hot key, which every operation passes or every operation is refused.
+//! The counted operations. Each runs on one hot key, and is admitted every time or refused every time.
 
 use std::hint::black_box;
 use std::io;

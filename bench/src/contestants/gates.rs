@@ -1,5 +1,5 @@
-//! Several limits on one request: through Tollgate's gate, which charges all or none, and by one charge after the other, which
-//! promises less.
+//! Several limits on one request: charged by a gate of Tollgate, which charges all or none, and one after the other,
+//! which guarantees less.
 //!
 //! Both report what is left, so both do the work of `Limiter::charge`, not of the shorter
 //! `Limiter::check`. They are not in the list of contestants: they do more than a check.

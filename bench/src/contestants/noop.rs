@@ -1,4 +1,4 @@
-//! Not limiters, but the limit of the hardware: a single atomic addition at a random place in
+//! The limit of the hardware, not a limiter: a single atomic addition at a random place in
 //! memory as large as a table of 16-byte slots at three quarters load would be.
 //!
 //! No clock, no hash, no comparison of keys, no decision. A limiter that writes once per check and

@@ -1,4 +1,4 @@
-//! Four nodes that share hot keys on one real Redis: with exact limits, with leases, with synced copies, and without a store.
+//! Four nodes that share hot keys on one real Redis: with exact limits, leases or synced counters, and without a store.
 //!
 //! # Method
 //!

@@ -1,4 +1,4 @@
-//! One turn of one server, and its figures.
+//! Measures one turn of one server, and derives its figures.
 
 use std::io;
 use std::time::Duration;

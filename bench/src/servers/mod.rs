@@ -1,4 +1,4 @@
-//! Front ends of real servers, ours and peers: real sockets, one core each.
+//! Compares front ends of real servers, those of Tollgate and of peers, over real sockets on one core each.
 //!
 //! # Method
 //!

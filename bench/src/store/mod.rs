@@ -1,4 +1,4 @@
-//! A real Redis: what a decision costs the server, how fast one client is, and the memory of a key.
+//! Measures decisions on a real Redis: the server's time for each, the speed of one client, and the memory of a key.
 //!
 //! # Method
 //!

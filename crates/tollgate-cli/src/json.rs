@@ -1,4 +1,4 @@
-//! JSON for programs: one object on one line.
+//! Writes values as JSON lines: one object on each line.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `tollgate reset`: has a running server forget what one key has used.
+//! `tollgate reset`: deletes the usage of one key on a running server.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `tollgate try`: arrivals on a virtual clock through the embedded limiter.
+//! `tollgate try`: decides arrivals on a virtual clock with the embedded limiter.
 
 use std::collections::HashSet;
 use std::io::{BufRead, Write};

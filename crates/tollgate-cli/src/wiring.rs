@@ -1,4 +1,4 @@
-//! Opens the store that a policy names: the only place that knows both the policy and the crate of the store.
+//! Opens the store that a policy names, and turns its section of the file into the settings of the store.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How much work without a result a connection may cause.
+//! Bounds the events of a connection that cost the server more than the client.
 //!
 //! A stream that is opened and reset, a malformed header list, an empty data frame: each is legal, costs the server more
 //! than the client, and is rare among well-behaved clients. They share one budget, and a connection that exceeds it

@@ -1,4 +1,4 @@
-//! Encoded responses.
+//! Encodes responses as frames: headers, message and trailers, or an error.
 //!
 //! Fields are literals or static-table entries, so the client's dynamic table never changes, and the headers and trailers of a
 //! successful call are constant bytes.

@@ -1,4 +1,4 @@
-//! What the tests of sessions share: a method, its messages, and a client's bytes.
+//! Shared parts of the tests of sessions: a method, its messages, and a client's bytes.
 
 use prost::Message;
 

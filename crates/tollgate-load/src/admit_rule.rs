@@ -1,4 +1,4 @@
-//! How a reply over the Redis protocol admits a request.
+//! Rules for replies over the Redis protocol: which of them admit a request.
 //!
 //! Limiters on this protocol report the decision in one of two places: the first number of the reply, at any depth, or a field
 //! `verdict`, as Tollgate's own service by policy. Known commands have a rule; for others the user states one.

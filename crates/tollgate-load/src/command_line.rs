@@ -1,4 +1,4 @@
-//! A Redis command line, split into words like `redis-cli` does: by spaces, with `'…'` and `"…"` around words that contain some.
+//! Splits a Redis command line into words, as `redis-cli` does: at spaces outside of `'…'` and `"…"`.
 //! In double quotes a backslash escapes the next character.
 
 use crate::error::LoadError;

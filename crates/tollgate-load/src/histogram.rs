@@ -1,4 +1,4 @@
-//! Times, counted in buckets whose width grows with what they hold.
+//! A histogram of times, in buckets whose width grows with the time.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! When a connection may send: at once (closed loop), or at fixed moments (open loop).
+//! The schedule of a connection: it sends at once (closed loop), or at fixed moments (open loop).
 //!
 //! # Theory
 //!

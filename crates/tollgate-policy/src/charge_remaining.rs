@@ -1,4 +1,4 @@
-//! Costs that are reported afterwards: takes what remains when a request does not pass.
+//! Charges the remainder of a limit to a refused request whose cost is reported after the work.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! The policy engine of Tollgate: matches a request to the limits of a policy, charges all of them or none, and decides.
+//! The policy engine of Tollgate: matches a request to the limits of a policy, charges all or none, and decides.
 //!
 //! ```text
 //! Facts --> path --> lists --> router --> extract --> Store --> Decision --> header fields

@@ -1,4 +1,4 @@
-//! Limits that requests bring along, in domains that accept them.
+//! Limits that requests carry, in domains that accept them.
 //!
 //! # Theory
 //!

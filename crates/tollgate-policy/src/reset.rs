@@ -1,4 +1,4 @@
-//! Forgetting what one key has used.
+//! Deletes the usage of one key.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! Calendars follow the wall clock.
+//! Detects steps of the wall clock, so that calendar periods follow it.
 //!
 //! # Theory
 //!

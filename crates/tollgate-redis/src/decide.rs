@@ -1,4 +1,4 @@
-//! One request: its charges are decided, all or none, wherever they are kept.
+//! Decides the charges of one request, all or none, whichever servers hold their keys.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! The secret that all nodes of a store have.
+//! The secret that all nodes of a store share.
 //!
 //! # Theory
 //!

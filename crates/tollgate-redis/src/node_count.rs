@@ -1,4 +1,4 @@
-//! How many nodes share the store, as far as this one knows.
+//! The number of nodes that share the store, as far as this one knows.
 //!
 //! # Theory
 //!

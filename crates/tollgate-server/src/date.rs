@@ -1,4 +1,4 @@
-//! The `Date` field.
+//! Formats the `Date` header field.
 
 use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! Views of a policy and its limits: the public one (`/v1/limits`), and the one for operators (`/policy` of the admin listener),
-//! which contains the public one.
+//! Views of a policy and its limits: the public one (`/v1/limits`), and the one for operators (`/policy` of the admin
+//! listener), which contains the public one.
 //!
 //! Fields and values are named as in the policy file. The public view has no keys, no overrides and no values of headers.
 

@@ -1,5 +1,4 @@
-//! What every server has, whatever it serves: background work of the engine, the admin port, serving threads, and an
-//! orderly end.
+//! Common parts of every server: background work of the engine, the admin port, serving threads, and an orderly end.
 //!
 //! # End
 //!

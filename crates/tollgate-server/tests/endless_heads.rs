@@ -1,4 +1,5 @@
-//! Memory of connections whose heads never end. A test program of its own, because it measures the memory of the process.
+//! Memory of connections whose heads never end. It is a test program of its own, because it measures the memory of the
+//! process.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may")]

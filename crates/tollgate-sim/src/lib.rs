@@ -1,4 +1,5 @@
-//! Checks of the limiters without a network: an exact oracle, golden timelines, random histories, threads and simulated fleets.
+//! Checks of the limiters without a network: an oracle, golden timelines, random histories, threads and simulated
+//! fleets.
 //!
 //! An oracle and the product answer the same questions through one trait, [`model::KeyModel`]:
 //!

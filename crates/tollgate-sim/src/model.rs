@@ -1,4 +1,4 @@
-//! What the oracle and the product have in common, so that the same driver runs both and compares their
+//! The common interface of the oracle and the product, so that the same driver runs both and compares their
 //! [`OracleDecision`]s.
 //!
 //! | trait | one value is | implemented by |

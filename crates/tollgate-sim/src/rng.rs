@@ -1,4 +1,4 @@
-//! Random numbers that repeat.
+//! A deterministic random number generator: one seed, one sequence.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
@@ -22,7 +22,7 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// A number below `sides`; zero if there is none.
+    /// Returns a number below `sides`, or zero if `sides` is zero.
     pub fn below(&mut self, sides: u64) -> u64 {
         // The upper half of the product: evenly spread, without a division.
         ((u128::from(self.bits()) * u128::from(sides)) >> 64) as u64
@@ -33,7 +33,7 @@ impl Rng {
         low.saturating_add(self.below(high.saturating_sub(low).saturating_add(1)))
     }
 
-    /// Whether one of `times` comes up.
+    /// Returns `true` with a probability of one in `times`.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -47,7 +47,7 @@ impl Rng {
         self.between(top / 2, top).clamp(1, high.max(1))
     }
 
-    /// One of `choices`; nothing's default if there are none.
+    /// Returns one of `choices`, or the default of `T` if there are none.
     pub fn pick<T: Copy + Default>(&mut self, choices: &[T]) -> T {
         let at = self.below(choices.len() as u64) as usize;
         choices.get(at).copied().unwrap_or_default()

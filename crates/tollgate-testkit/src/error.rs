@@ -1,4 +1,4 @@
-//! Why a server, a proxy or a client of a test failed.
+//! Errors of the test kit: why a server, a proxy or a client of a test failed.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the layers read of a request, and the client's address.
+//! The facts that the layers read from a request, and the client's address.
 //!
 //! # Theory
 //!

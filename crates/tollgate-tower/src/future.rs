@@ -1,4 +1,4 @@
-//! The future of all layers: the inner service's, with what follows its response.
+//! The future of all layers: runs the inner service, then what follows its response.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What a request has taken from its limits, and when it is returned.
+//! The units and permits that a request has taken from its limits, and their return.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! What clients see of the layers: header fields, and responses to requests that were not admitted.
+//! Responses of the layers: header fields, and responses to requests that were not admitted.
 //!
 //! All texts of one response, fields and body, are written into one buffer; header values and body are slices of it. The
 //! fields of an admitted request are short and frequent: they are cut from a block that the responses of a thread share, so

@@ -1,4 +1,5 @@
-//! The binary `tollgate-trials`: injects faults into real servers and networks under a real service, and reports which promises held.
+//! The binary `tollgate-trials`: injects faults into servers and networks under a real service, and reports which
+//! promises held.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A test of limited code decides what time it is.
+//! A test of rate-limited code, on a clock that the test sets.
 //!
 //! ```text
 //! cargo run -p tollgate --example test_with_a_clock

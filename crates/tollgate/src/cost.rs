@@ -1,4 +1,4 @@
-//! How much a limit can save up, and how numbers of units are written.
+//! Bursts, which are how much a limit can accumulate, and numbers of units as text.
 
 use std::fmt;
 use std::num::IntErrorKind;

@@ -1,4 +1,4 @@
-//! A rate is the exact ratio that the operator wrote: `units` per `per`.
+//! Rates: each is the exact ratio that the operator wrote, `units` per `per`.
 //!
 //! Nothing is divided here. `7/3s` stays seven in three seconds until an algorithm compiles it to a
 //! grid on which one unit is a whole number of ticks; a rate kept as a quotient (nanoseconds per

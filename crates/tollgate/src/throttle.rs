@@ -1,4 +1,4 @@
-//! Limiter whose limits come with each call, for any number of keys.
+//! A limiter whose limits come with each call, for any number of keys.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! Files of other rate limiters.
+//! Fuzzes the conversion of files of other rate limiters.
 
 use tollgate_config::import::{Converted, EnvoyOptions, envoy, limitador};
 use tollgate_config::{Problems, Severity, parse};

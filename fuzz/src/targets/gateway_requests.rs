@@ -1,4 +1,4 @@
-//! What clients send to the gateway: the framer, the fast path, and the parser behind both.
+//! Fuzzes requests of clients to the gateway: the framer, the fast path, and the parser behind both.
 
 use http::Request;
 use tollgate_server::fuzzing::gateway_requests::{

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 fast path in front of the decision front end.
+//! Fuzzes the HTTP/1.1 fast path in front of the decision front end.
 
 use tollgate_server::fuzzing::fast_path::{Request, max_request_bytes, serve_pieces};
 

@@ -1,4 +1,4 @@
-//! Requests in JSON: a check, a batch, the settlement of a reservation.
+//! Fuzzes requests in JSON and their answers: a check, a batch, the settlement of a reservation.
 
 use std::sync::LazyLock;
 

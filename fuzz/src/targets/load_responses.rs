@@ -1,4 +1,4 @@
-//! Responses to the load generator: the Redis protocol, HTTP/1.1, and gRPC on HTTP/2.
+//! Fuzzes responses to the load generator: the Redis protocol, HTTP/1.1, and gRPC on HTTP/2.
 
 use tollgate_load::TargetProtocol;
 use tollgate_load::fuzzing::{Read, read};

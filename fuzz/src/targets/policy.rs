@@ -1,4 +1,4 @@
-//! Policy files, and overrides of operators.
+//! Fuzzes policy files, and overrides of operators.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Replies of a shared store: of scripts, of a cluster, of sentinels, and errors.
+//! Fuzzes replies of a shared store: of scripts, of a cluster, of sentinels, and errors.
 
 use std::sync::LazyLock;
 

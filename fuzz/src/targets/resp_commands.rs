@@ -1,4 +1,4 @@
-//! Commands of Redis clients.
+//! Fuzzes commands of Redis clients.
 
 use tollgate_server::fuzzing::resp::{MAX_COMMAND_BYTES, Read, read};
 

@@ -1,4 +1,4 @@
-//! A Redis client from its first byte to its last.
+//! Fuzzes the session of a Redis client, from its first byte to its last.
 
 use tollgate_server::fuzzing::resp::{
     self, Exchange, FrontEnd, MAX_COMMAND_BYTES, MAX_OUTPUT_BYTES,

@@ -1,4 +1,4 @@
-//! What responses say about when to send the next request: `Retry-After`, `RateLimit` and the older fields.
+//! Fuzzes the response fields that time the next request: `Retry-After`, `RateLimit` and the older fields.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Messages of Envoy's rate limit service, and their decisions.
+//! Fuzzes messages of Envoy's rate limit service, and their decisions.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! HTTP/2 frames at the RLS front end, from the first byte of a connection to its last.
+//! Fuzzes HTTP/2 frames at the RLS front end, from the first byte of a connection to its last.
 
 use std::collections::{BTreeMap, BTreeSet};
 

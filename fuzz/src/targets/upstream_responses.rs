@@ -1,4 +1,4 @@
-//! Responses of upstreams, as the gateway reads them.
+//! Fuzzes responses of upstreams, as the gateway reads them.
 
 use http::Method;
 use tollgate_server::fuzzing::upstream_responses::{

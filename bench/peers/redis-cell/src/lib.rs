@@ -1,1 +1,1 @@
-//! Nothing: what counts is that its one dependency is built beside it.
+//! An empty crate, which makes Cargo build its one dependency: the module redis-cell.

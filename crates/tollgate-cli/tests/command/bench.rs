@@ -1,5 +1,5 @@
-//! What is wrong with a line for `tollgate bench`: said before anything is sent. And what it says of our own service, while that
-//! answers and when it dies.
+//! `tollgate bench`: errors in its arguments, which are reported before anything is sent, and its results on a service
+//! of Tollgate that runs, then is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

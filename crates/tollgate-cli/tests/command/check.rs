@@ -1,4 +1,4 @@
-//! `tollgate check`: whole outputs for files that are wrong, kept beside the files in `tests/bad`.
+//! `tollgate check`: complete outputs for invalid files, as snapshots beside the files in `tests/bad`.
 //!
 //! After a change of messages write them anew and read the difference:
 //! `UPDATE_SNAPSHOTS=1 cargo test -p tollgate-cli check`.

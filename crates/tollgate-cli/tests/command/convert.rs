@@ -1,4 +1,4 @@
-//! `tollgate convert`: files of other rate limiters in, a policy that `tollgate check` takes out.
+//! `tollgate convert`: turns files of other rate limiters into policies that `tollgate check` accepts.
 
 use tollgate_testkit::Directory;
 

@@ -1,4 +1,4 @@
-//! Wrong arrivals of `tollgate try`: the whole of standard error, for each mistake.
+//! `tollgate try` with invalid arrivals: the complete standard error for each mistake.
 
 use crate::run::{assert_says, fed, tollgate};
 

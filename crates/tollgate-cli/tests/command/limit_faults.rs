@@ -1,4 +1,4 @@
-//! Wrong limits of `tollgate try`: the whole of standard error, for each mistake.
+//! `tollgate try` with invalid limits: the complete standard error for each mistake.
 
 use crate::run::{assert_says, tollgate};
 

@@ -1,4 +1,4 @@
-//! The built binary, from outside: arguments and standard input in, whole outputs and exit codes out.
+//! Tests of the built binary: arguments and standard input in, complete outputs and exit codes out.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
 #![allow(clippy::expect_used, reason = "a test that cannot run has failed")]

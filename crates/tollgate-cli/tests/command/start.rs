@@ -1,4 +1,4 @@
-//! What a first user runs: policies to start with, completions, manual pages, colours, formats of problems.
+//! Commands of a first user: `init` and its recipes, completions, manual pages, help, colours, formats of problems.
 
 use std::fs;
 use std::path::Path;

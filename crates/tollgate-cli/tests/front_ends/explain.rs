@@ -1,4 +1,4 @@
-//! What one request meets, by a file and by a server that runs.
+//! `tollgate explain`: the decision for one request, from a policy file and from a running server.
 
 use serde_json::Value;
 

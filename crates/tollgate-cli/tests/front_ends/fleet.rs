@@ -1,4 +1,4 @@
-//! Several services on one real store: one count for all, and answers when the store gives none.
+//! Several services on one real store: one count for all, and decisions while the store does not answer.
 
 use serde_json::Value;
 use tollgate_testkit::servers::{Kind, Server};

@@ -1,4 +1,4 @@
-//! The headers as client libraries read them, fed by real answers.
+//! Header fields of real responses, as client libraries read them.
 //!
 //! `ratelimit-header-parser` knows the generations before the present draft: `X-RateLimit-*` and the
 //! triples. `structured-headers` reads what the present draft is written in (RFC 9651).

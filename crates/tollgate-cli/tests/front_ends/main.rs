@@ -1,5 +1,5 @@
-//! The service from outside: the real binary behind real proxies, reloaded, killed and asked for every
-//! feature of the policy file.
+//! Tests of the service as a real binary: behind real proxies, reloaded, killed, and with every feature of the policy
+//! file.
 //!
 //! Programs that the tests need come with `make setup`; without one its tests fail and say so.
 

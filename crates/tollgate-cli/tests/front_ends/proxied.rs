@@ -1,4 +1,4 @@
-//! What holds behind any proxy.
+//! Checks that the service passes behind every proxy: decisions, spoofed and repeated fields, spellings of a path.
 
 use tollgate_testkit::tollgate::{Start, Tollgate};
 use tollgate_testkit::web::WebServer;

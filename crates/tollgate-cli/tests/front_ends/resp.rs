@@ -1,4 +1,4 @@
-//! Redis clients: real ones, with their default settings.
+//! Real Redis clients with their default settings: redis-py, ioredis, node-redis, redis-cli, redis-benchmark.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

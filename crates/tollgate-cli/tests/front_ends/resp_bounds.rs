@@ -1,5 +1,5 @@
-//! Redis clients that are greedy, slow or disconnected, against the real program: clients that read are not stalled, memory stays within the bounds
-//! that are stated for answers, and others notice nothing.
+//! Redis clients that are greedy, slow or disconnected: clients that read are not stalled, memory stays within the
+//! stated bounds, and other clients are not affected.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! A client of gRPC that is not ours, and not of the library that we use: grpcio, with its default settings.
+//! An independent gRPC client, grpcio, with its default settings.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What survives the end of the process.
+//! State that survives the end of the process: counts, overrides and the switch.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The end of the process.
+//! Shutdown of the service, and starts that fail.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 

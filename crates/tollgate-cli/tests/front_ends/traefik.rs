@@ -1,4 +1,4 @@
-//! As Traefik would ask: its documented headers, sent by our own client. Traefik itself is not run.
+//! Requests as Traefik sends them: its documented headers, from a client of the tests. Traefik itself is not run.
 
 use tollgate_testkit::http::{Client, Reply};
 use tollgate_testkit::now;

@@ -1,4 +1,4 @@
-//! Writes a policy.
+//! Writes a converted policy as YAML.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

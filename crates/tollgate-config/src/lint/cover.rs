@@ -1,4 +1,4 @@
-//! Whether one condition covers another, as far as their text shows.
+//! Decides whether one condition covers another, as far as their text shows.
 
 use tollgate_policy::address::CidrSet;
 use tollgate_policy::pattern::{PathPattern, TextPattern};

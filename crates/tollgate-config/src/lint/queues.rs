@@ -1,4 +1,4 @@
-//! Warnings about queues.
+//! Warns of queues that are never used, and of queue settings without effect.
 
 use tollgate_policy::{QueueConcurrency, QueueRule};
 
@@ -35,6 +35,7 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     }
 }
 
+/// Warns of a queue that no request can reach.
 fn reach(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     if rule.except.iter().any(|e| covers(e, &rule.matches)) {
         report.warn(
@@ -49,6 +50,7 @@ fn reach(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     }
 }
 
+/// Warns of bounds on waiting requests that contradict each other.
 fn room(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     let (own, all) = (rule.per_flow, rule.total);
     if own > all {
@@ -68,6 +70,7 @@ fn room(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     }
 }
 
+/// Warns of an adaptive limit whose maximum bounds nothing.
 fn at_once(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     if let Some(QueueConcurrency::Adaptive(adaptive)) = rule.at_once
         && adaptive.max > ADAPTIVE_WISE
@@ -86,6 +89,7 @@ fn at_once(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     }
 }
 
+/// Warns of a bound on the running requests of one flow that has no effect, or bounds the whole queue.
 fn at_once_per_flow(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     let Some(own) = rule.at_once_per_flow else {
         return;
@@ -112,6 +116,7 @@ fn at_once_per_flow(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     }
 }
 
+/// Warns of weights without effect.
 fn shares(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     if rule.flow.is_empty() && spans.has("tier") {
         report.warn(

@@ -1,4 +1,4 @@
-//! A map whose fields are known.
+//! Reads the fields of a map, and reports the unknown ones.
 
 use super::item::Item;
 

@@ -1,4 +1,4 @@
-//! The file as a whole.
+//! Reads a whole policy file: its top-level fields, and through other modules their contents.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! One limit.
+//! Reads one limit: its name, match, key, quota and mode.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A quota on its own: how much a limit allows, without a name, a key or a match.
+//! Reads a quota on its own: how much a limit allows, without a name, a key or a match.
 
 use tollgate::Rate;
 use tollgate_policy::Quota;

@@ -1,4 +1,4 @@
-//! The fields of a quota: how much a limit allows.
+//! Reads the fields of a quota: algorithm, rate, burst and the others that define how much a limit allows.
 //!
 //! The fields as written ([`QuotaFields`]) are separate from the [`Quota`] that they make, because a candidate or an
 //! override sets some fields and inherits the others: a burst of `30s` is then larger at a higher rate, and a default

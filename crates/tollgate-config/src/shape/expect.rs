@@ -1,4 +1,4 @@
-//! The fields of the cases of `expect`.
+//! The schema of the cases of `expect`: their fields.
 
 use std::collections::BTreeMap;
 

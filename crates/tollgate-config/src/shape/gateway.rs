@@ -1,4 +1,4 @@
-//! The fields of `gateway`.
+//! The schema of `gateway`: its fields.
 
 use schemars::JsonSchema;
 

@@ -1,4 +1,4 @@
-//! The fields of a limit.
+//! The schema of a limit: its fields.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The fields of a queue and of `pressure`.
+//! The schema of a queue and of `pressure`: their fields.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The fields of the store.
+//! The schema of the store: its fields.
 
 use schemars::JsonSchema;
 

@@ -1,4 +1,4 @@
-//! What each feature of the file resolves to.
+//! The policy that each feature of the file resolves to.
 
 use tollgate::{Algorithm, Estimate, Limit, Moment, Rate, Span};
 use tollgate_config::{Severity, override_from, parse};

@@ -1,4 +1,4 @@
-//! SETTINGS, PING, WINDOW_UPDATE, PRIORITY and RST_STREAM.
+//! Handles SETTINGS, PING, WINDOW_UPDATE, PRIORITY and RST_STREAM frames.
 
 use super::{ConnectionError, KEEPALIVE_PING, SHUTDOWN_PING, Session};
 use crate::fallback::Fallback;

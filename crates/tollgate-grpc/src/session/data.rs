@@ -1,4 +1,4 @@
-//! DATA: request bodies.
+//! Handles DATA frames: request bodies.
 
 use std::task::Context;
 

@@ -1,4 +1,4 @@
-//! HEADERS and CONTINUATION: new streams, and trailers.
+//! Handles HEADERS and CONTINUATION frames: new streams, and trailers.
 
 use std::task::Context;
 

@@ -1,4 +1,4 @@
-//! Calls that are pending: here until the test notifies them.
+//! Tests of a session: pending and reset calls, trailers, windows, stalled streams, arbitrary bytes.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The client side of Envoy's rate limit service over gRPC.
+//! The client side of unary calls over gRPC: those of Envoy's rate limit service, and of other services.
 //!
 //! An HTTP/2 library costs a client as much for a call as a good server needs to answer it, and a load generator that is slower
 //! than its target measures itself. A unary call on a connection of its own is two frames out and three in, so they are written

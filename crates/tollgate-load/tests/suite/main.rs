@@ -1,4 +1,4 @@
-//! The load generator against servers of the tests.
+//! Tests of the load generator: faulty servers, an independent HTTP/2 server, and servers with TLS.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

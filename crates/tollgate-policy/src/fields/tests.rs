@@ -1,3 +1,5 @@
+//! Tests of the header fields and the bodies of responses.
+
 use super::super::{
     BurstCredits, Facts, LimitRule, Mode, Override, OverrideAction, Policy, Privacy, TierQuota,
 };

@@ -1,4 +1,5 @@
-//! Pressure controller: scales all limits down quickly under overload, and up slowly afterwards.
+//! Pressure controller: computes the scale of all limits, which falls quickly under overload and rises slowly
+//! afterwards.
 //!
 //! # Theory
 //!

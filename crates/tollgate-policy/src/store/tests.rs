@@ -1,4 +1,4 @@
-//! Each layer by itself, above a store that only counts.
+//! Tests of each layer by itself, above a store that only counts.
 
 #![allow(
     clippy::unwrap_used,

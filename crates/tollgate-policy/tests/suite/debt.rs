@@ -1,4 +1,4 @@
-//! Costs that are known afterwards and go beyond what is left: the key owes them, up to a bound.
+//! Costs that are known afterwards and exceed what is left: the key owes them, up to a bound.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Limits that a request brings along, and costs that are reported afterwards: in the engine, without a front end.
+//! Limits that a request carries, and costs that are reported afterwards: in the engine, without a front end.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! Reload and restart: what was counted is kept.
+//! Counts survive reloads and restarts.
 
 use std::sync::Arc;
 

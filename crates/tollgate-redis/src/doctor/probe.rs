@@ -1,4 +1,4 @@
-//! Checks one server: its version and persistence, and our permissions.
+//! Checks one server: its version, its persistence, and the permissions of the user that connects.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! The arguments of the scripts.
+//! Builds the script calls of a request: their keys and arguments.
 
 use std::borrow::Cow;
 

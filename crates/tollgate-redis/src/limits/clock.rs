@@ -1,4 +1,4 @@
-//! The units of time of the scripts.
+//! The clock of the scripts, and its units of time.
 
 use tollgate::Moment;
 

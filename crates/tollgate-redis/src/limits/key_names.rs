@@ -1,4 +1,4 @@
-//! The names of keys.
+//! Names of keys in the store, from the limit and the parts of a key.
 //!
 //! # Theory
 //!

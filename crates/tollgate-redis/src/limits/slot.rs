@@ -1,4 +1,4 @@
-//! The slot of a key in a cluster.
+//! Computes the cluster slot of a key.
 
 /// The slot of a key: CRC-16 of its hash tag, or of all of it if it has none, modulo 16384.
 pub(crate) fn slot(key: &[u8]) -> u16 {

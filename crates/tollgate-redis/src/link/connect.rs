@@ -1,5 +1,5 @@
-//! Connects to a server and checks that it can serve decisions: it authenticates us, is a primary, has the scripts, and answers
-//! in time.
+//! Connects to a server and checks that it can serve decisions: it accepts the credentials, is a primary, has the
+//! scripts, and answers in time.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Exchanges calls and replies on a link: which replies are right, which count against the server, and when it is marked down.
+//! Exchanges calls and replies on a link: which replies are valid, which count against the server, and when it is
+//! marked down.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};

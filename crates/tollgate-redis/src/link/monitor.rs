@@ -1,5 +1,5 @@
-//! Monitors a server while its link is up: `INFO` every ten seconds, and `PING` twice a second, because the next request would
-//! otherwise find an idle connection dead.
+//! Monitors a server while its link is up: `INFO` every ten seconds, and `PING` twice a second, because the next
+//! request would otherwise find an idle connection dead.
 //!
 //! The server must not evict keys (`maxmemory-policy noeviction`), be new enough, and still be a primary: a server that became a
 //! replica keeps its connections and serves reads.

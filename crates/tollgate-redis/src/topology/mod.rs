@@ -1,4 +1,4 @@
-//! The server of each slot.
+//! Finds the server of each slot.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! Nodes whose clock is wrong, and words that wrap.
+//! Nodes with a wrong clock, and words that wrap.
 
 use super::core::Core;
 use super::edges::{charge, client, dump, request, ruled};

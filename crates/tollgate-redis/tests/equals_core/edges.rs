@@ -1,4 +1,4 @@
-//! What random histories do not meet: the server's own clock, foreign values, moved limits, calendars.
+//! Cases that random histories do not reach: the server's own clock, foreign values, moved limits, calendars.
 
 use super::{Rng, key, limits, quotas};
 use crate::server;

@@ -1,4 +1,4 @@
-//! What other programs may have left at a key, and what an error may say of it.
+//! Values of other programs at a key: they are errors and stay, and an error names the limit but not the key.
 
 use super::edges::{charge, client, kinds, quota, request};
 use super::key;

@@ -1,4 +1,4 @@
-//! A window whose number comes with the request: the script counts as the core does.
+//! Windows whose limit comes with the request: the scripts decide as the core does.
 
 use super::Rng;
 use super::edges::{charge, client, quota, request, ruled};

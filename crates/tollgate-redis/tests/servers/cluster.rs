@@ -1,4 +1,4 @@
-//! A cluster, its slots on the move, and requests that touch several of them.
+//! A cluster: slots that migrate, and requests that span several slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What the doctor says of servers that are well, and of those that are not.
+//! Findings of the doctor on healthy and on faulty servers.
 
 use std::time::Duration;
 

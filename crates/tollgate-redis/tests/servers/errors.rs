@@ -1,4 +1,4 @@
-//! Every error that a server may give, and what becomes of the request, the link and the warnings.
+//! Every error that a server may return, and its effect on the request, the link and the warnings.
 
 use std::time::Duration;
 

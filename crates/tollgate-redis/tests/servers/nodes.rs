@@ -1,4 +1,4 @@
-//! The node count of a shared store: heartbeats, sign-off, expiry, and the warning about a configured count that is too low.
+//! The node count of a store: heartbeats, sign-off, expiry, and the warning about a configured count that is too low.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A primary that sentinels name.
+//! A store whose primary is found through sentinels.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One server, and everything that happens to it.
+//! A single server: charges, settlements, foreign state, concurrent requests, timeouts.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! TLS, with certificates of our own.
+//! TLS, with certificates that are made for the test.
 
 use std::path::Path;
 use std::time::Duration;

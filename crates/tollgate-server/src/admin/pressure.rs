@@ -1,4 +1,4 @@
-//! Scaling of all limits by an operator.
+//! Scales all limits on request of an operator, for a limited time: `POST /pressure` and `DELETE /pressure`.
 
 use std::net::IpAddr;
 
@@ -15,6 +15,7 @@ const SHORTEST: Span = Span::from_secs(1);
 /// A longer change belongs into the policy.
 const LONGEST: Span = Span::from_secs(24 * 3600);
 
+/// The body of `POST /pressure`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HoldBody {
@@ -23,6 +24,7 @@ pub(super) struct HoldBody {
     lasts: String,
 }
 
+/// Holds the scale that the body requests for the time that it requests.
 pub(super) fn hold(
     engine: &Engine,
     body: HoldBody,
@@ -53,6 +55,7 @@ pub(super) fn hold(
     Ok(json(&pressure))
 }
 
+/// Ends a held scale: pressure control is automatic again.
 pub(super) fn release(engine: &Engine, peer: IpAddr) -> AdminResponse {
     let (was_held, pressure) = engine.release_pressure();
     tracing::warn!(

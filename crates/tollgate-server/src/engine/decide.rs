@@ -1,4 +1,4 @@
-//! The engine as one front end asks it.
+//! Decides requests for one front end.
 //!
 //! Front ends call [`EngineSource::decide`] and get a decision, or the wait for one. The engine counts, logs and
 //! samples it under the protocol of the front end. Dropping a pending decision finishes it in the background and

@@ -1,4 +1,4 @@
-//! Counting of decisions, and sampling of refusals.
+//! Counts decisions, and samples refusals.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! Reloading the policy.
+//! Reloads the policy.
 //!
 //! # Theory
 //!

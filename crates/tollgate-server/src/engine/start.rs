@@ -1,4 +1,4 @@
-//! Starting an engine.
+//! Starts an engine.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Calendars follow the wall clock.
+//! Compares the clocks once a second, so that calendar periods follow the wall clock.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `/v1/check`, `/v1/peek` and `/v1/check/batch`.
+//! Handles `/v1/check`, `/v1/peek` and `/v1/check/batch`.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What callers ask, read from JSON.
+//! Parses JSON requests: a check, a batch, a settlement.
 //!
 //! Borrowed from the body wherever JSON wrote it without escapes. Everything that is not understood is an
 //! error with its place: a misspelt field that was ignored would be a limit that is not enforced.

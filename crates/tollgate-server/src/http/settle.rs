@@ -1,4 +1,4 @@
-//! `/v1/settle`, and the reservations that it ends.
+//! Handles `/v1/settle`, and ends the reservations that it settles.
 
 use bytes::Bytes;
 use hyper::StatusCode;

@@ -1,3 +1,5 @@
+//! Tests of slow request bodies, and of the routes.
+
 use std::io::{Read, Write};
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Accepts connections within bounds, and has each served by a task of its own.
+//! Accepts connections within bounds, and serves each in a task of its own.
 
 use std::future::Future;
 use std::io;

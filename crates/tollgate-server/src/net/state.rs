@@ -1,4 +1,4 @@
-//! What one connection is doing, and for how long.
+//! Activity state of one connection: its phase, and whether that has changed.
 //!
 //! # Theory
 //!

@@ -1,3 +1,5 @@
+//! Tests of the lifecycle of connections, over real sockets.
+
 use std::io::{Read, Write};
 use std::net::TcpStream as Client;
 

@@ -1,5 +1,5 @@
-//! The session of a client (protocol version, authentication, name, database), and the commands that client libraries send
-//! when they connect.
+//! The session of a client (protocol version, authentication, name, database), and the commands that client libraries
+//! send when they connect.
 //!
 //! Replies are those of Redis 7, because client libraries choose their features by them. Nothing is claimed beyond what they
 //! need.

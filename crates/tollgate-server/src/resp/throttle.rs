@@ -1,4 +1,4 @@
-//! Limits sent with the call, in two dialects.
+//! `CL.THROTTLE` and `THROTTLE`: limits sent with the call, in two dialects.
 //!
 //! | command | arguments | reply |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! One connection of Envoy: reads what is there, answers all of it, writes once.
+//! One connection of Envoy: reads what has arrived, answers all of it, writes once.
 //!
 //! # Time
 //!

@@ -1,4 +1,4 @@
-//! From a request to its response.
+//! Decides a request and builds its response.
 //!
 //! # Theory
 //!

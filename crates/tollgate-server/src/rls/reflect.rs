@@ -1,4 +1,4 @@
-//! The protocol as a value, for gRPC reflection.
+//! The description of the protocol for gRPC reflection.
 //!
 //! Written down beside the messages and not generated from a file, so nothing has to be compiled; a test holds
 //! its numbers against what the messages really write.

@@ -1,4 +1,4 @@
-//! What passes through unchanged.
+//! Parts of requests and responses that pass through unchanged.
 
 use std::io::Write;
 use tollgate_testkit::wait;

@@ -1,4 +1,4 @@
-//! How healthy connections end: by a shutdown or an idle timeout.
+//! The end of healthy connections: by a shutdown or an idle timeout.
 
 use std::io::{Read, Write};
 use std::time::Duration;

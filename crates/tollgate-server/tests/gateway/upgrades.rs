@@ -1,4 +1,4 @@
-//! Which requests become tunnels, and how the two directions of a tunnel end.
+//! Requests that become tunnels, and the end of each direction of a tunnel.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};

@@ -1,4 +1,4 @@
-//! A server on a free port, and a client that knows nothing of hyper.
+//! A server on a free port, and a client that does not use hyper.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 

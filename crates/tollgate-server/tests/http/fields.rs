@@ -1,4 +1,4 @@
-//! Header fields, read by a parser that is not ours.
+//! Header fields, read by an independent parser.
 
 use sfv::{BareItem, ListEntry, Parser};
 

@@ -1,4 +1,4 @@
-//! What operators grant single keys while running.
+//! Overrides of single keys that operators add at run time.
 
 use serde_json::{Map, Value, json};
 use tollgate_server::engine::{Engine, OVERRIDES_MAX, OverrideError, ReloadCause, for_tests};

@@ -1,4 +1,4 @@
-//! What a scraper reads.
+//! Metrics, as a scraper reads them.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What survives a restart.
+//! State that survives a restart.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

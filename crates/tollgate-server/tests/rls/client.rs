@@ -1,4 +1,4 @@
-//! A server on a free port, and a client of tonic's.
+//! A server on a free port, and a tonic client.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A configuration of the reference service, converted, gives the answers that it documents.
+//! A converted configuration of the reference service gives the answers that the service documents.
 
 use tollgate_config::import::{EnvoyOptions, envoy};
 use tollgate_server::rls::messages::{Code, UnitMessage};

@@ -1,4 +1,4 @@
-//! How much is taken, asked about or given back.
+//! Hits of a request: how many units it charges, queries or returns.
 
 use tollgate_server::rls::messages::{Code, RateLimitDescriptor, RateLimitRequest};
 

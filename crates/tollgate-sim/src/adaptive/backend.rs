@@ -1,4 +1,4 @@
-//! A backend that shares itself among what it serves.
+//! A simulated backend that divides its capacity among the requests in flight.
 //!
 //! # Theory
 //!
@@ -7,9 +7,9 @@
 //! rate falls too: to `1 / (1 + (n - knee) / (2 servers))` of it. At four times the servers it is less
 //! than half.
 //!
-//! All that run have the same work_rate, so one number is enough: how much work each of them has
+//! All that run have the same work rate, so one number is enough: how much work each of them has
 //! been given since the start. A request that starts now is done when that number has grown by its
-//! own work. A change of work_rate changes nothing but when that will be.
+//! own work. A change of the work rate changes only when that will be.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,14 +17,14 @@ use std::collections::{BinaryHeap, VecDeque};
 /// Beyond this many times the servers, the rate falls.
 const KNEE: f64 = 1.5;
 
-/// What the backend is like for the moment.
+/// The condition of a backend: its capacity, and what slows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackendCondition {
-    /// How many run at full speed.
+    /// How many requests run at full speed.
     pub servers: f64,
     /// How many times its usual work each request takes.
     pub slow: f64,
-    /// Nothing moves.
+    /// No request progresses.
     pub stalled: bool,
     /// A request that starts while this many are served hangs until it times out.
     pub pool: Option<u32>,
@@ -48,7 +48,7 @@ impl BackendCondition {
 pub struct Job<T> {
     /// When it started.
     pub started_ns: u64,
-    /// What came with it.
+    /// The caller's value for it.
     pub item: T,
     is_hung: bool,
 }
@@ -72,7 +72,7 @@ pub struct Backend<T> {
 }
 
 impl<T: Copy> Backend<T> {
-    /// An idle one. What takes longer than `timeout_ns` is given up.
+    /// Creates an idle backend, which abandons a request that takes longer than `timeout_ns`.
     pub fn new(condition: BackendCondition, timeout_ns: u64) -> Self {
         Self {
             condition,
@@ -87,25 +87,25 @@ impl<T: Copy> Backend<T> {
         }
     }
 
-    /// How many are in it.
+    /// The number of requests in the backend.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// For how long the oldest has been in it.
+    /// The time that the oldest request has been in the backend.
     pub fn oldest_ns(&self, now_ns: u64) -> u64 {
         let oldest = self.jobs.front().and_then(Option::as_ref);
         oldest.map_or(0, |job| now_ns.saturating_sub(job.started_ns))
     }
 
-    /// Becomes another.
+    /// Changes the condition.
     pub fn change(&mut self, now_ns: u64, condition: BackendCondition) {
         self.pass_to(now_ns);
         self.condition = condition;
     }
 
-    /// Takes a request in that needs `work` nanoseconds alone at full speed. What hangs
-    /// needs none, so that the others have the same work whatever hangs.
+    /// Starts a request that needs `work` nanoseconds at full speed. A request that hangs does not call
+    /// `work`, so that the others have the same work whatever hangs.
     pub fn start(&mut self, now_ns: u64, work: impl FnOnce() -> f64, item: T) {
         self.pass_to(now_ns);
         let pool = self.condition.pool;
@@ -124,7 +124,7 @@ impl<T: Copy> Backend<T> {
         }
     }
 
-    /// When the next job ends, completed or given up.
+    /// The moment at which the next request ends, completed or abandoned.
     pub fn next_ns(&mut self) -> Option<u64> {
         while let Some(&Reverse((_, number))) = self.done_at.peek() {
             if self.job(number).is_some() {

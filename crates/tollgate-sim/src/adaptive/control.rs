@@ -1,16 +1,16 @@
-//! What decides how many may be in flight.
+//! Concurrency limits under test: fixed, adaptive, and adaptive without the guard.
 
 use tollgate::Span;
 use tollgate::shape::{Adaptive, Estimator};
 use tollgate::shape::{AdaptiveError, AdaptiveLimit, EstimatorLimit, Sample};
 
-/// Never fewer.
+/// The least limit.
 pub const MIN: u32 = 2;
-/// Never more.
+/// The largest limit.
 pub const MAX: u32 = 1000;
-/// At the start.
+/// The initial limit.
 pub const INITIAL: u32 = 20;
-/// What takes longer is given up.
+/// A request that takes longer is abandoned.
 pub const TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// The estimators, the default first.

@@ -1,4 +1,4 @@
-//! How long a limit takes to come near the best fixed one, and how much is served with it.
+//! Measures how long a limit takes to come near the best fixed one, and how much is served with it.
 //!
 //! The best fixed limit is found by trying: of all limits the smallest that serves within 1 % of the
 //! most, under the load of the phase or three times the capacity if that is less. A limit is *near* it from half to twice of it. It has *settled* when

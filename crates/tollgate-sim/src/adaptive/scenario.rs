@@ -1,4 +1,4 @@
-//! How backends change, and how many requests come.
+//! Scenarios: how backends change, and how many requests arrive.
 
 use super::backend::BackendCondition;
 

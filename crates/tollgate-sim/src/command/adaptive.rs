@@ -1,4 +1,4 @@
-//! `adaptive`: the adaptive limits in front of backends that change, and what they held of their promises.
+//! `adaptive`: runs adaptive limits in front of backends that change, and checks their promises.
 
 use super::{CommandError, Tally, number, number_in, write_line};
 use crate::adaptive::control::ESTIMATORS;

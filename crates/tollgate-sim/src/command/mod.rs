@@ -1,4 +1,4 @@
-//! What the binary does.
+//! The commands of the binary.
 //!
 //! Every command ends with one line, `N passed, M failed`, and with exit code 0 if something ran and nothing
 //! failed, 1 if not, and 2 if the call or a file is invalid.

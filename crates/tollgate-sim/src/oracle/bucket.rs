@@ -1,4 +1,4 @@
-//! Buckets as what they are called: a level of tokens that rises with time.
+//! Buckets in their literal form: a level of tokens that rises with time.
 //!
 //! # Theory
 //!

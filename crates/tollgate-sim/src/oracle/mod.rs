@@ -1,4 +1,4 @@
-//! The oracle: every limiter a second time, slow and obvious.
+//! The oracle: a second implementation of every limiter, slow and obvious.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! A disagreement, with what it takes to repeat and understand it.
+//! A disagreement between product and oracle, with the seed and the last steps, which repeat and explain it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -75,12 +75,12 @@ impl Recent {
         self.count += 1;
     }
 
-    /// How many there were in all.
+    /// The number of steps of the history, including those that were dropped.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// A limit that could not be set up.
+    /// The failure of a limit that could not be set up.
     pub fn setup_failure(&self, error: impl fmt::Display) -> Box<Failure> {
         self.failure(&format!("setup: {error}"), "a limit", "none")
     }

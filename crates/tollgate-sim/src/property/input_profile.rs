@@ -1,4 +1,4 @@
-//! What a history must know of its limiter to make requests that test it, and how its time passes.
+//! The profile of a limiter: how a history generates requests that test it, and how its time passes.
 
 use crate::oracle::bucket::REPAIR_NS;
 use crate::rng::Rng;

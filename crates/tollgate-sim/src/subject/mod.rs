@@ -1,4 +1,4 @@
-//! What answers timelines and random histories: the oracle, the product's pure steps, and the store
+//! Subjects of timelines and random histories: the oracle, the product's pure steps, and the store
 //! behind the public interface.
 //!
 //! | opened by | answers from |

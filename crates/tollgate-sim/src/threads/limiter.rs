@@ -1,4 +1,4 @@
-//! One key of one limiter.
+//! Scenarios with one key of one limiter.
 
 use super::{ChargeBlock, ThreadOutcome, Workers, burst, per_second, still};
 use tollgate::{Clock, Estimate, Limit, Limiter, MonotonicClock, Rate, Span, Verdict};

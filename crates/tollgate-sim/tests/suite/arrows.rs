@@ -1,4 +1,4 @@
-//! The allowed dependencies between crates. A new arrow is a change of the architecture: edit the table and state the reason.
+//! The allowed dependencies between crates. A new one changes the architecture: edit the table and state the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The store calls of a fleet of sixty-four nodes: they follow keys and nodes, and not requests, unless the store decides
+//! The store calls of a fleet of sixty-four nodes: they follow keys and nodes, not requests, unless the store decides
 //! every one of them. `tollgate-sim load` prints the whole table.
 
 use tollgate_policy::Sharing;

@@ -1,4 +1,4 @@
-//! A client, a server, and the two directions between them.
+//! One connection through the proxy: a client, a server, and the two directions between them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -23,6 +23,7 @@ pub(super) enum Piece {
     Reset,
 }
 
+/// Applies one-time faults to one direction of one connection. The pipe behind it applies bandwidth and delays.
 #[derive(Debug)]
 pub(super) struct Shaper {
     direction: Direction,

@@ -1,4 +1,4 @@
-//! The faults as all connections see them.
+//! The active faults, shared by all connections.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Redis or Valkey.
+//! The kind of a server: Redis or Valkey.
 
 use std::fmt;
 use std::path::PathBuf;

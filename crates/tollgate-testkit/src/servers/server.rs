@@ -1,4 +1,4 @@
-//! One server.
+//! One Redis or Valkey server.
 
 use std::fmt::Write as _;
 use std::path::Path;

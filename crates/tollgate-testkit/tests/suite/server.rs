@@ -1,4 +1,4 @@
-//! One real server: started, asked, broken, and gone without a trace.
+//! One real server: it starts, answers, fails, and leaves nothing behind.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The service of the pacing layer: sends at once if the call may go.
+//! The service of the pacing layer: sends a call at once if it need not wait.
 
 use std::future::poll_fn;
 use std::sync::Arc;

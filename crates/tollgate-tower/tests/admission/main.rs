@@ -1,4 +1,4 @@
-//! The admission queue.
+//! Tests of the admission queue.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Many tasks on several threads that come, wait, go away at any moment, and are never lost.
+//! Tasks on several threads that arrive, wait and are cancelled at any moment: no permit and no wake-up is lost.
 
 use fastrand::Rng;
 use std::future::{Future, poll_fn};

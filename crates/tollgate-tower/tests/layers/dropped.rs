@@ -1,4 +1,4 @@
-//! What is given back when a request ends early, in each of its phases.
+//! Permits and units that are returned when a request ends early, in each of its phases.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;

@@ -1,4 +1,4 @@
-//! The examples, started as they are and asked over real sockets.
+//! The examples, started unchanged and queried over real sockets.
 #![allow(dead_code, reason = "`main` of an example is not called here")]
 
 #[path = "../../examples/axum_limits.rs"]

@@ -1,4 +1,4 @@
-//! Admitted and refused requests, and their header fields.
+//! The limit layer: admitted, waiting and refused requests, their header fields, and a policy that is replaced.
 
 use std::convert::Infallible;
 use std::net::IpAddr;

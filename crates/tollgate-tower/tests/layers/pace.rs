@@ -1,4 +1,4 @@
-//! Outgoing calls: when they go, and what they take.
+//! The pacing layer: when calls are sent, and what they are charged.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

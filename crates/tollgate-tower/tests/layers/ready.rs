@@ -1,4 +1,4 @@
-//! What an inner service sets aside for a caller is not kept from others.
+//! Capacity of an inner service: a request that is refused or waits reserves none.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Limits that are counted in a store which several processes share: a real server, which is needed.
+//! Limits in a store that several processes share: a real server, which the tests require.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a request has cost that was let through by its limits and never got its permit.
+//! Refunds of requests that pass their limits and are not served.
 
 use http::Response;
 use tollgate::{Limit, ManualClock, Span};

@@ -1,4 +1,4 @@
-//! Load on the service: decisions at a fixed rate, whatever the answers do.
+//! Load on the service: decisions at a fixed rate, however slow the answers are.
 //!
 //! # Theory
 //!

@@ -1,5 +1,5 @@
-//! Real programs through the gateway: curl over HTTP/1.1, over HTTP/2 with prior knowledge and over TLS, nginx in front,
-//! h2load with many streams, and a WebSocket echo.
+//! Real programs through the gateway: curl over HTTP/1.1, over HTTP/2 with prior knowledge and over TLS, nginx in
+//! front, h2load with many streams, and a WebSocket echo.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! An well-behaved client beside the others: it sends requests over a kept connection and over new ones, and records
+//! A well-behaved client beside the others: it sends requests over a kept connection and over new ones, and records
 //! whether they are answered.
 
 use std::sync::Arc;

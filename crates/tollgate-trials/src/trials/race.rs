@@ -1,4 +1,4 @@
-//! Eight nodes charge the same keys at once, straight through the store's own crate. Each node has a thread, a runtime and
+//! Eight nodes charge the same keys at once through the store's own crate. Each node has a thread, a runtime and
 //! connections of its own; the nodes share nothing but the server. What passes is exactly what
 //! the limits hold, and a refused request has changed nothing: also not the limits of a hierarchy that would have let it
 //! pass.

@@ -1,3 +1,5 @@
+//! Tests of key hashing.
+
 use super::*;
 use std::collections::HashSet;
 

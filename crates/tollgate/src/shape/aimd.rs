@@ -55,10 +55,12 @@ impl Aimd {
         }
     }
 
+    /// The limit.
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
+    /// Updates the limit by one sample, and returns it.
     pub(super) fn sample(&mut self, sample: Sample) -> u32 {
         let next = if sample.dropped || sample.rtt_ns > self.timeout_ns {
             (f64::from(self.limit) * BACKOFF) as u32
@@ -71,6 +73,7 @@ impl Aimd {
         self.limit
     }
 
+    /// Sets the limit to an estimate from outside, clamped to the range.
     pub(super) fn steer(&mut self, estimate: f64) {
         // Clamped to whole numbers that fit, and rounded down between them.
         self.limit = self.range.clamp(estimate) as u32;

@@ -1,4 +1,4 @@
-//! How a hash becomes a place and a tag, and how a stamped word is read.
+//! The layout of the table: how a hash becomes a place and a tag, and how a stamped word is read.
 
 use super::{Extent, LINES};
 use crate::algorithm::PackedAlgorithm;

@@ -1,4 +1,4 @@
-//! What the tests of the binary share beyond `tollgate-testkit`: a client of Envoy's rate limit service, an upstream that
+//! Shared parts of these tests, beyond `tollgate-testkit`: a client of Envoy's rate limit service, an upstream that
 //! counts, and the configurations of `examples/`.
 
 pub(crate) mod grpc;

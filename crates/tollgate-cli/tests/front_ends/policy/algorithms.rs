@@ -1,4 +1,4 @@
-//! Every algorithm, with what is special about it.
+//! Every algorithm of the policy file, and the features of each.
 
 use super::{asked, play_limits};
 

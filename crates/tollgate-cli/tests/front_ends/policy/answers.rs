@@ -1,4 +1,4 @@
-//! What clients read in headers.
+//! Responses to clients: the families of header fields, and the body of a refusal.
 
 use super::{play, play_limits};
 use tollgate_testkit::http::Reply;

@@ -1,4 +1,4 @@
-//! What a request takes.
+//! `cost`: how many units a request takes.
 
 use super::play_limits;
 

@@ -1,4 +1,4 @@
-//! Who shares one allowance.
+//! `key` and `missing_key`: which requests share one allowance.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Which requests a limit is for.
+//! `match` and the path rules: which requests a limit applies to.
 
 use super::names;
 

@@ -1,5 +1,5 @@
-//! Every feature of the policy file through the real binary: a file in, questions over a socket, answers
-//! out. Rates are so slow that nothing comes back while a test runs.
+//! Every feature of the policy file through the real binary: a file in, requests over a socket, responses out. Rates
+//! are so slow that no unit is refilled while a test runs.
 
 mod algorithms;
 mod answers;

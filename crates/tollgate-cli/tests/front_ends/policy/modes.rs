@@ -1,4 +1,4 @@
-//! Limits that are tried before they bite.
+//! Limits that are not enforced, or only for some keys: shadow limits, candidates, shares of the keys.
 
 use super::{play, play_limits};
 

@@ -1,4 +1,4 @@
-//! Keys that must not be shown.
+//! Privacy of keys in logs, in metrics, and in what operators read.
 
 use super::asked;
 use tollgate_testkit::wait;

@@ -1,4 +1,4 @@
-//! Replacement of the active policy.
+//! Reloads of the policy.
 
 mod faults;
 mod file_replacement;

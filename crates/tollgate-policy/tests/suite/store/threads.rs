@@ -1,4 +1,4 @@
-//! Threads that borrow, pay, cancel, synchronise and reload at once: none hangs, and every unit is accounted for.
+//! Threads that borrow, spend, cancel, synchronise and reload at once: none hangs, and every unit is accounted for.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! What tests ask a cluster of real servers.
+//! Settings and queries of tests on a cluster of real servers.
 
 use tollgate_redis::{Settings, Topology};
 use tollgate_testkit::servers::Cluster;

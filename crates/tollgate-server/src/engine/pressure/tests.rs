@@ -1,3 +1,5 @@
+//! Tests of load shedding by the signals of backends.
+
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::sync::Mutex;

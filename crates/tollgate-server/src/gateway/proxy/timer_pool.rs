@@ -1,4 +1,4 @@
-//! A pool of timers that are used again.
+//! A pool of reusable timers.
 //!
 //! # Theory
 //!

@@ -1,4 +1,4 @@
-//! What was read of a connection on a fast path and belongs to no answered request yet.
+//! Bytes of a connection that a fast path has read and that belong to no answered request yet.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,4 +1,5 @@
-//! Whether a request turns its connection into a tunnel: decided where it is handled, needed where its bytes are framed.
+//! The decision whether a request turns its connection into a tunnel: made by its handler, awaited by the reader of the
+//! connection.
 
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;

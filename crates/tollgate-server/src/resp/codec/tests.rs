@@ -1,3 +1,5 @@
+//! Tests of the command parser.
+
 use super::*;
 
 fn read(bytes: &[u8]) -> Result<(Found, Vec<Vec<u8>>), Malformed> {

@@ -1,4 +1,4 @@
-//! Bad input, slow clients and greedy ones; others notice nothing.
+//! Malformed input, slow clients and greedy ones: no other client is affected.
 
 use super::*;
 

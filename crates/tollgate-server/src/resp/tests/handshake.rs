@@ -1,4 +1,4 @@
-//! What clients send when they connect, and who may come in.
+//! Commands that clients send when they connect, and authentication.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Questions by policy.
+//! Commands that the policy decides.
 
 use super::*;
 

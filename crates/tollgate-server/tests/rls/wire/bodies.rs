@@ -1,4 +1,4 @@
-//! Bodies: one message, whole, and as long as it says.
+//! Request bodies: one complete message of the declared length.
 
 use super::raw::*;
 use crate::client::{METHOD, Server};

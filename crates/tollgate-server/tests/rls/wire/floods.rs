@@ -1,4 +1,4 @@
-//! Much of what costs its sender little.
+//! Floods of frames that cost their sender little.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Windows: ours is kept wide, theirs is kept to.
+//! Flow-control windows: the server keeps its own wide, and respects those of the client.
 
 use super::raw::*;
 use crate::client::Server;

@@ -1,4 +1,4 @@
-//! Heads: whose they are, what is wrong with them, and how large they may be.
+//! Request heads: other methods and paths, malformed heads, and bounds on their size.
 
 use super::raw::*;
 use crate::client::{METHOD, Server};

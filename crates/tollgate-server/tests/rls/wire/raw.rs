@@ -1,4 +1,4 @@
-//! A client that sends any bytes.
+//! A client that sends arbitrary bytes.
 
 use std::time::Duration;
 

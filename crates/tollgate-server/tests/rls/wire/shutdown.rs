@@ -1,4 +1,4 @@
-//! How connections end.
+//! The end of connections: missing prefaces, idle clients, shutdowns, keepalive pings.
 
 use std::time::Duration;
 

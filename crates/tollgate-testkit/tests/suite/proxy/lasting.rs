@@ -1,4 +1,4 @@
-//! What holds for a while.
+//! Faults of the proxy that last, and connections without faults.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;

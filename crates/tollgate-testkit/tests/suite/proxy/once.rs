@@ -1,4 +1,4 @@
-//! What happens once.
+//! Faults of the proxy that apply once, such as a reset or a dropped reply.
 
 use redis::Value;
 use tollgate_testkit::proxy::{Direction, Fault, Faults, Link, Proxy, Then};

@@ -1,3 +1,5 @@
+//! Tests of rate limit hints in response headers.
+
 use super::*;
 
 fn read(status: u16, headers: &[(&'static str, &str)]) -> RateLimitHint {

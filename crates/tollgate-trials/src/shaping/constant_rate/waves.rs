@@ -1,4 +1,4 @@
-//! The waves, and the result of each request.
+//! Sends waves of requests, and records the response to each.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -23,16 +23,16 @@ const RETRIES: usize = 5;
 /// How long after it was sent on a request may be written down by an upstream on a busy machine.
 const NOTED_WITHIN: Duration = Duration::from_millis(250);
 
-/// A timeline.
+/// The plan of a run: rate, queue and waves.
 #[derive(Debug)]
 pub(super) struct Size {
     pub(super) name: &'static str,
-    /// In a second.
+    /// Requests per second.
     pub(super) rate: usize,
     pub(super) waiting: usize,
-    /// One a second.
+    /// The requests of each wave. A wave comes each second.
     pub(super) waves: [usize; 4],
-    /// Of the last wave, if it comes at once.
+    /// Refused requests of the last wave, if it comes at once.
     pub(super) refused: usize,
 }
 
@@ -49,7 +49,7 @@ struct Sent {
     retry_status: Option<u16>,
 }
 
-/// What the load saw.
+/// The responses to all waves.
 #[derive(Debug)]
 pub(super) struct Responses(Vec<Sent>);
 

@@ -1,4 +1,4 @@
-//! One connection of the upstream: a request, its answer, and the next.
+//! One connection of the upstream: records each request, and answers it as its path demands.
 
 use std::fmt::Write as _;
 use std::io;

@@ -1,4 +1,4 @@
-//! Four services share hot keys on one store: exactly, by leases, by copies. Then one of them is killed.
+//! Four services share hot keys on one store: exactly, by leases, by synced counters. Then one of them is killed.
 //!
 //! Every key gets requests at every node, together above its limit. What passes is compared with the bucket in
 //! every stretch of time ([`audit`]) and with the stated bound (`max_overshoot`); the store counts its own calls.

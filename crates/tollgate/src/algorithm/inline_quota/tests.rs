@@ -1,3 +1,5 @@
+//! Tests of inline quotas: the vectors of the protocol, and random histories against an oracle.
+
 use fastrand::Rng;
 
 use super::*;

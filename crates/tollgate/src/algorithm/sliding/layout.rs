@@ -1,4 +1,4 @@
-//! How the word of a sliding counter is divided.
+//! The layout of the word of a sliding counter.
 
 /// How much of the oldest part still counts.
 ///

@@ -1,3 +1,5 @@
+//! Tests of the layouts of sliding counters, and of their words.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of limits as text.
+
 use super::*;
 
 fn read(text: &str) -> Limit {

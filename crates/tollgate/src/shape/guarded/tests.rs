@@ -1,3 +1,5 @@
+//! Tests of the adaptive concurrency limit: the guard against drift, overload and failures.
+
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use super::super::adaptive::{Adaptive, Estimator};

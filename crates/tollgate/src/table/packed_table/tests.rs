@@ -1,3 +1,5 @@
+//! Tests of the table: two threads, growth, and words that wrap.
+
 use super::*;
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::sliding::{Estimate, Sliding};

@@ -1,4 +1,4 @@
-//! Addresses, good and bad.
+//! Valid and invalid store addresses.
 
 use super::*;
 
