@@ -165,7 +165,7 @@ fn a_permit_is_released_at_any_node() {
 #[test]
 fn units_of_a_lease_are_refunded_at_any_node() {
     let store = store();
-    let limit = "  - { name: leased, key: header.x-org, algorithm: fixed-window, allow: 10000000000/30d, sharing: lease }";
+    let limit = "  - { name: leased, key: header.x-org, algorithm: fixed-window, allow: 4000000000/30d, sharing: lease }";
     let [one, other] = fleet(&store, limit);
     let leased = "tollgate_leased_decisions_total{verdict=\"pass\"}";
     let mut reservations = Vec::new();
@@ -177,7 +177,7 @@ fn units_of_a_lease_are_refunded_at_any_node() {
     let taken = reservations.len() as u64;
     let left = || remaining(&other, "leased").as_u64().unwrap();
     let before = left();
-    assert!(before <= 10_000_000_000 - taken, "{before}");
+    assert!(before <= 4_000_000_000 - taken, "{before}");
     for reservation in &reservations {
         assert_eq!(settle(&other, reservation, r#","cancel":true"#), 200);
     }

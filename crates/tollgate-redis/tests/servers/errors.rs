@@ -234,6 +234,13 @@ async fn a_charge_whose_reply_is_lost_is_not_repeated() {
     let store = open(wanted);
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
+    // Its reply would be taken for the one that is lost.
+    wait_async(
+        "a heartbeat is answered",
+        Duration::from_secs(2),
+        async || fake.heartbeats() > 0,
+    )
+    .await;
     assert_eq!(
         limits.charge(&one("a")).await.unwrap_err().kind,
         FaultKind::Late

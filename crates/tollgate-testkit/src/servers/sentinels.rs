@@ -182,7 +182,11 @@ impl Sentinels {
     fn check_roles(&self) -> Result<Check<()>> {
         let primary = self.primary()?.port().to_string();
         for server in self.servers.iter().filter(|server| server.pid().is_some()) {
-            let info = server.ask_text(&["INFO", "replication"])?;
+            // A sentinel closes all connections of a server that it makes a replica.
+            let info = match server.ask_text(&["INFO", "replication"]) {
+                Ok(info) => info,
+                Err(error) => return Ok(Check::Pending(error.to_string())),
+            };
             let field = |name| field_of(&info, name).unwrap_or_default();
             let well = match server.port().to_string() == primary {
                 true => field("role") == "master",

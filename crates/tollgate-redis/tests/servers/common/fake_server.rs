@@ -57,12 +57,21 @@ impl FakeServer {
         asked.iter().filter(|parts| parts[0] == command).count()
     }
 
-    /// How many scripts were sent.
+    /// How many scripts of limits were sent.
     pub(crate) fn scripts(&self) -> usize {
+        self.scripts_where(|key| key.contains("limit"))
+    }
+
+    /// How many heartbeats were sent.
+    pub(crate) fn heartbeats(&self) -> usize {
+        self.scripts_where(|key| !key.contains("limit"))
+    }
+
+    fn scripts_where(&self, is_counted: impl Fn(&str) -> bool) -> usize {
         let asked = self.asked.lock().unwrap();
         asked
             .iter()
-            .filter(|parts| parts[0].starts_with("EVAL") && parts[3].contains("limit"))
+            .filter(|parts| parts[0].starts_with("EVAL") && is_counted(&parts[3]))
             .count()
     }
 
